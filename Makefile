@@ -1,0 +1,125 @@
+# Everything sets itself up: the first `make run` or `make test` makes a virtual environment, later ones
+# find it ready. Needs Python 3.11 or newer with pip; with gcc the codec is compiled, without it runs slower.
+
+VENV ?= .venv
+DATA_DIR ?= data
+BENCH_ARGS ?=
+SIM_ARGS ?=
+PYTEST_ARGS ?=
+
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+# The stamps live in the environment they describe. Whatever a build reads is in BUILD_INPUTS.
+RUN_READY := $(VENV)/.goqueue-run
+TEST_READY := $(VENV)/.goqueue-test
+BUILD_INPUTS := pyproject.toml setup.py constraints.txt $(wildcard src/goqueue/codec/*.pyx src/goqueue/codec/*.h)
+CHECKED := src $(foreach room,sim tests bench,$(if $(wildcard $(room)/*.py),$(room)))
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test lint pytest codec bench bench-short sim crash powercut clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
+
+run: $(RUN_READY) ## write, read and check a small demo log (DATA_DIR=data)
+	@$(VENV)/bin/goqueue log demo --data-dir "$(DATA_DIR)"
+
+test: lint pytest ## every check, then the suite over both codecs (PYTEST_ARGS=)
+
+lint: $(TEST_READY) ## report style, type and import problems; change nothing
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(PY) -m mypy $(CHECKED)
+	$(VENV)/bin/lint-imports --no-logo
+
+# The second run swaps the codec under everything but the documentation, whose commands it cannot change.
+pytest: $(TEST_READY) codec
+	$(PY) -m pytest -m "not long" $(PYTEST_ARGS)
+	@if $(compiled); then \
+	    echo "GOQUEUE_CODEC=python $(PY) -m pytest -m \"not long\" --ignore=tests/docs $(PYTEST_ARGS)"; \
+	    GOQUEUE_CODEC=python $(PY) -m pytest -m "not long" --ignore=tests/docs $(PYTEST_ARGS); \
+	else echo "The run above was with the pure-Python codec, the only one here."; fi
+
+codec: $(TEST_READY) ## say which codec is in use; GOQUEUE_REQUIRE_COMPILED=1 refuses the slow one
+	@$(say_codec)
+	@$(compiled) || [ "$(GOQUEUE_REQUIRE_COMPILED)" != 1 ] || \
+	    { echo "GOQUEUE_REQUIRE_COMPILED=1 is set and the codec is not compiled." >&2; exit 1; }
+
+bench: $(RUN_READY) ## measure today's figures (BENCH_ARGS=)
+	$(PY) -m bench $(BENCH_ARGS)
+
+bench-short: $(RUN_READY) ## the same in about a minute
+	$(PY) -m bench --short $(BENCH_ARGS)
+
+sim: $(TEST_READY) ## simulated disks and crashes (SEED= one seed again, SEEDS= how many)
+	$(PY) -m sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(SIM_ARGS)
+
+crash: CYCLES ?= 200
+crash: $(TEST_READY) ## kill -9 a real writer again and again (CYCLES=200)
+	$(PY) -m tests.chaos.kill --cycles $(CYCLES)
+
+powercut: CYCLES ?= 500
+powercut: $(TEST_READY) ## cut the power under a real file system; needs root (CYCLES=500)
+	$(PY) -m tests.chaos.powercut --cycles $(CYCLES)
+
+clean: ## remove what make made: .venv, builds, caches (logs under data stay)
+	rm -rf .venv build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -f src/goqueue/codec/_compiled*.so src/goqueue/codec/_compiled.c
+	find src sim tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# ---------------------------------------------------------------- set-up
+
+compiled = $(PY) -c 'import sys; from goqueue.codec import COMPILED; sys.exit(not COMPILED)'
+has_compiler = { command -v "$${CC:-gcc}" || command -v cc; } >/dev/null 2>&1
+has_headers = $(PY) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))'
+
+define say_codec
+if $(compiled); then echo "codec: compiled"; \
+elif [ "$$GOQUEUE_CODEC" = python ]; then echo "codec: pure Python, because GOQUEUE_CODEC=python"; \
+else \
+    if ! $(has_compiler); then why="no C compiler here: install gcc and run make again"; \
+    elif ! $(has_headers); then why="no Python.h here: install python3-dev and run make again"; \
+    else why="its build failed: see why with touch setup.py; make codec PIP_FLAGS=-v"; fi; \
+    echo "codec: pure Python, slower ($$why). Everything works."; \
+fi
+endef
+
+PIP_FLAGS ?= -q
+# A library from an earlier build must not outlive its source. UNABLE remembers that nothing could be
+# compiled here, so that the first make after somebody installed a compiler builds again.
+UNABLE := $(VENV)/.goqueue-unable-to-compile
+define install
+@rm -f src/goqueue/codec/_compiled$$($(PY) -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
+@echo "Installing goqueue$(1) into $(VENV)"
+@$(PIP) install $(PIP_FLAGS) -c constraints.txt -e '.$(1)'
+@if $(has_compiler) && $(has_headers); then rm -f $(UNABLE); else touch $(UNABLE); fi
+endef
+
+.PHONY: compile-at-last
+COMPILE_AT_LAST := $(if $(wildcard $(UNABLE)),$(shell if $(has_compiler) && $(has_headers); then echo compile-at-last; fi))
+
+$(RUN_READY): $(BUILD_INPUTS) $(COMPILE_AT_LAST) | $(PY)
+	$(call install,)
+	@touch $@
+	@$(say_codec)
+
+$(TEST_READY): $(BUILD_INPUTS) $(COMPILE_AT_LAST) | $(PY)
+	$(call install,[test])
+	@touch $(RUN_READY) $@
+
+# Debian has a venv module that cannot make pip; the pip beside it can.
+$(PY):
+	@for candidate in $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python); do \
+	    if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	    echo "GoQueue needs Python 3.11 or newer; none of $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python) is one." >&2; \
+	    echo "Install one, or name it: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; \
+	fi; \
+	echo "Making $(VENV) with $$found"; \
+	$$found -m venv "$(VENV)" >/dev/null 2>&1 || { \
+	    rm -rf "$(VENV)" && $$found -m venv --without-pip "$(VENV)" && \
+	    $$found -m pip --python "$(PY)" install -q -c constraints.txt pip; } || { \
+	    rm -rf "$(VENV)"; \
+	    echo "Could not make a virtual environment with $$found; it needs pip (Debian: apt-get install python3-pip or python3-venv)." >&2; exit 1; }

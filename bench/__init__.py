@@ -1,0 +1,1 @@
+"""Speed, measured: `python -m bench`. Nothing here is a test; figures carry the command that made them."""

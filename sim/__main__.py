@@ -1,0 +1,73 @@
+"""`python -m sim`: run seeds of the simulation, say which failed and how to see it again."""
+
+import argparse
+import sys
+import time
+
+from sim.planted import BUGS
+from sim.rooms import ROOMS
+from sim.run import Result, run_seed, run_seeds
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _options(arguments)
+    if options.bugs:
+        for bug in BUGS.values():
+            print(f"{bug.name:24} {bug.what}")
+        return 0
+    if options.seed is not None:
+        result = run_seed(options.seed, room=options.room, bug=options.bug, show=print if options.trace else None)
+        print(f"seed {result.seed}: {result.events} events, trace {result.digest}")
+        return _report(result) if result.failure else 0
+    return _many(options)
+
+
+def _many(options: argparse.Namespace) -> int:
+    started = time.monotonic()
+    shown = started
+    failed = 0
+    done = 0
+    for result in run_seeds(options.seeds, room=options.room, bug=options.bug, jobs=options.jobs):
+        done += 1
+        if result.failure:
+            failed += 1
+            _report(result)
+            if not options.keep_going:
+                break
+        if time.monotonic() - shown > 2:
+            shown = time.monotonic()
+            print(f"{done} of {len(options.seeds)} seeds, {done / (shown - started):.0f} a second", file=sys.stderr)
+    seconds = time.monotonic() - started
+    print(f"{done} seeds of room {options.room} in {seconds:.1f} s ({done / seconds:.0f} a second), {failed} failed")
+    return 1 if failed else 0
+
+
+def _report(result: Result) -> int:
+    print(f"seed {result.seed} FAILED after {result.events} events: {result.failure}")
+    print(f"to see it again: {result.command}")
+    return 1
+
+
+def _range(text: str) -> range:
+    first, dots, end = text.partition("..")
+    if not dots:
+        raise argparse.ArgumentTypeError("seeds are given as A..B, B not included")
+    return range(int(first), int(end))
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m sim", description="Run GoQueue's simulation.")
+    parser.add_argument("--room", choices=sorted(ROOMS), default="log", help="what to simulate (default: log)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seed", type=int, help="run this one seed")
+    which.add_argument("--seeds", type=_range, default=range(2000), metavar="A..B", help="default: 0..2000")
+    parser.add_argument("--bug", choices=sorted(BUGS), help="plant this bug; a checker should find it")
+    parser.add_argument("--bugs", action="store_true", help="list the bugs that can be planted")
+    parser.add_argument("--trace", action="store_true", help="show every event (with --seed)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes to use (default: 1)")
+    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

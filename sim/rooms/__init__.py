@@ -1,0 +1,10 @@
+"""What can be simulated: one room of the product each, run with a seeded source of chance and a trace."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from sim.rooms.log import run as run_log
+from sim.trace import Trace
+
+ROOMS: Final[dict[str, Callable[[Random, Trace], None]]] = {"log": run_log}

@@ -1,0 +1,1 @@
+"""Small mechanisms with no knowledge of messages: clocks, queues, timers, sets."""

@@ -1,0 +1,116 @@
+"""`goqueue log cat`: the records of a log, as a table or as one JSON object a line."""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Final
+
+import typer
+
+from goqueue.cli.data_directory import DISK, open_offline
+from goqueue.cli.failures import FAILED
+from goqueue.cli.log.options import DATA_DIR, DataDir, Name, Output
+from goqueue.cli.log.rows import record_object, record_table
+from goqueue.cli.log.selection import ENDLESS, Bounds, Unreadable, select
+from goqueue.cli.output import Format, complain, console, note, print_json, say, show_offsets
+from goqueue.cli.times import parse_time
+from goqueue.model.record import Record
+
+_TABLE_LIMIT: Final = 50
+_PAGE_ROWS: Final = 200
+"""Rows that share one table, and so its widths; what is held in memory at a time."""
+
+
+def cat(
+    name: Name,
+    from_offset: Annotated[int, typer.Option(min=0, help="Begin here.")] = 0,
+    to_offset: Annotated[int | None, typer.Option(min=0, help="End before this offset.")] = None,
+    from_time: Annotated[str | None, typer.Option(help="Begin here: RFC 3339 or Unix milliseconds.")] = None,
+    to_time: Annotated[str | None, typer.Option(help="End before this time.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="How many records; a table stops at 50 by itself.")] = None,
+    data_dir: DataDir = DATA_DIR,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show the records of a log. Changes nothing, and needs nobody to stop writing."""
+    bounds = Bounds(
+        from_offset,
+        ENDLESS if to_offset is None else to_offset,
+        0 if from_time is None else parse_time(from_time),
+        ENDLESS if to_time is None else parse_time(to_time),
+        ENDLESS if limit is None else limit,
+    )
+    directory = open_offline(data_dir, name).directory
+    if output is Format.JSON:
+        damaged = _print_objects(select(directory, DISK, bounds))
+    elif limit is None:
+        damaged = _print_some(directory, bounds)
+    else:
+        damaged = print_records(select(directory, DISK, bounds))
+    if damaged:
+        raise typer.Exit(FAILED)
+
+
+def _print_objects(found: Iterable[list[Record] | Unreadable]) -> bool:
+    damaged = False
+    for item in found:
+        if isinstance(item, Unreadable):
+            damaged |= not item.torn
+            (note if item.torn else complain)(describe(item))
+        else:
+            for record in item:
+                print_json(record_object(record))
+    return damaged
+
+
+def _print_some(directory: str, bounds: Bounds) -> bool:
+    """A table of the first records, and how to get more if there are."""
+    last = -1
+
+    def counted() -> Iterator[list[Record] | Unreadable]:
+        nonlocal last
+        for item in select(directory, DISK, bounds._replace(limit=_TABLE_LIMIT)):
+            last = item[-1].offset if isinstance(item, list) else last
+            yield item
+
+    damaged = print_records(counted())
+    more = select(directory, DISK, bounds._replace(from_offset=last + 1, limit=1)) if last >= 0 else iter(())
+    if any(isinstance(item, list) for item in more):
+        say(f"more: --from-offset {last + 1}, or --limit N, or -o json for everything", style="dim")
+    return damaged
+
+
+def print_records(found: Iterable[list[Record] | Unreadable]) -> bool:
+    """Print tables as records come, and damage in its place; True when there was damage."""
+    damaged = empty = False
+    nothing = True
+    target = console()
+    for is_record, group in itertools.groupby(_one_by_one(found), lambda item: isinstance(item, Record)):
+        nothing = False
+        if not is_record:
+            for item in group:
+                assert isinstance(item, Unreadable)
+                damaged |= not item.torn
+                style = "yellow" if item.torn else "bold red"
+                say(("! " if item.torn else "✗ ") + describe(item), style=style)
+            continue
+        while page := [record for record in itertools.islice(group, _PAGE_ROWS) if isinstance(record, Record)]:
+            target.print(record_table(page, target.width))
+    if nothing and not empty:
+        note("no records there")
+    return damaged
+
+
+def _one_by_one(found: Iterable[list[Record] | Unreadable]) -> Iterator[Record | Unreadable]:
+    for item in found:
+        if isinstance(item, Unreadable):
+            yield item
+        else:
+            yield from item
+
+
+def describe(item: Unreadable) -> str:
+    offsets = show_offsets(item.first, item.next_offset)
+    where = f"{item.path.rpartition('/')[2]}, byte {item.position}"
+    if item.torn:
+        return f"the end from offset {item.first} on is not whole: being written now, or torn ({where})"
+    plural = item.next_offset is None or item.next_offset > item.first + 1
+    return f"offset{'s' if plural else ''} {offsets} damaged: {item.reason} ({where})"

@@ -1,0 +1,18 @@
+"""What mypy sees of `_compiled.pyx`: the functions of its twin, and what the tests compare."""
+
+from goqueue.codec.reference import crc32c as crc32c
+from goqueue.codec.reference import decode as decode
+from goqueue.codec.reference import encode as encode
+from goqueue.codec.reference import field_values as field_values
+from goqueue.codec.reference import milestones as milestones
+from goqueue.codec.reference import murmur3 as murmur3
+from goqueue.codec.reference import scan as scan
+from goqueue.codec.reference import select as select
+from goqueue.codec.reference import stamp as stamp
+
+CONSTANTS: dict[str, int | bytes]
+FLAGS: dict[str, int]
+FIELDS: dict[str, int]
+PROBLEMS: dict[str, int]
+
+def choose_crc(allow_hardware: bool) -> str: ...

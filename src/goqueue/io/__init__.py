@@ -1,0 +1,1 @@
+"""Ports to the outside world, and the real ones behind them."""

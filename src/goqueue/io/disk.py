@@ -1,0 +1,146 @@
+"""The disk port: every byte GoQueue keeps goes through these two protocols, so a test can own the disk.
+
+`LocalDisk` is the real one. `sim.disk` has one with synced and unsynced images, tests have one that fails.
+Nothing here decides anything; durability rules live with the callers. Paths are plain strings.
+"""
+
+import errno
+import os
+from typing import Protocol
+
+from goqueue.model.errors import DiskFull
+
+Buffer = bytes | bytearray | memoryview
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class File(Protocol):
+    """An open file, used by position only."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes at `position`; fewer only at the end of the file."""
+
+    def write(self, position: int, data: Buffer) -> int:
+        """Write at `position` and return how much was written: possibly less. DiskFull when there is no space."""
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Make the bytes (and the size) durable. An OSError here is final: see `StorageFailed`."""
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """The directory side. Names become durable with `sync_directory`, not before."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing. FileNotFoundError unless `create`."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, directory: str) -> list[str]:
+        """The names in a directory, sorted; empty when there is none."""
+
+    def make_directory(self, path: str) -> None:
+        """Make it and its parents, durably."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic, replacing the target."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; no error when it is not there."""
+
+    def sync_directory(self, path: str) -> None: ...
+
+
+class LocalFile:
+    """A file descriptor behind the `File` port."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read(self, position: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        while data:
+            position += len(data)
+            size -= len(data)
+            data = os.pread(self._fd, size, position) if size else b""
+            parts.append(data)
+        return b"".join(parts)
+
+    def write(self, position: int, data: Buffer) -> int:
+        try:
+            return os.pwrite(self._fd, data, position)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise DiskFull(f"no space left on the disk: {error}; free some and publish again") from error
+            raise
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class LocalDisk:
+    """The machine's own file system."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        try:
+            return LocalFile(os.open(path, flags, 0o644))
+        except OSError as error:
+            if error.errno in _FULL:
+                raise DiskFull(f"no space left to create {path}; free some and try again") from error
+            raise
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list(self, directory: str) -> list[str]:
+        try:
+            return sorted(os.listdir(directory))
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, path: str) -> None:
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(os.path.abspath(path))
+        self.make_directory(parent)
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            return
+        self.sync_directory(parent)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,1 @@
+"""The product's nouns: records, limits, settings, errors."""

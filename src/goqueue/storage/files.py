@@ -1,0 +1,89 @@
+"""A bounded set of open files shared by many logs: the least recently used one is closed first.
+
+A file in use is never closed under its user. Keys name a file's content, not its path: after a cleaner has
+put a new file in place of an old one, readers of the old one keep the old handle.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import NamedTuple
+
+from goqueue.io.disk import Disk, File
+from goqueue.model import limits
+
+
+class FileKey(NamedTuple):
+    path: str
+    life: int
+    """Different for each segment that ever stood at the path."""
+
+
+class _Entry:
+    __slots__ = ("file", "users")
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.users = 0
+
+
+class OpenFiles:
+    """Invariant: at most `limit` open files, or as many as are in use at this moment."""
+
+    def __init__(self, disk: Disk, limit: int = limits.MAX_OPEN_FILES) -> None:
+        self._disk = disk
+        self._limit = limit
+        self._entries: OrderedDict[FileKey, _Entry] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @contextmanager
+    def use(self, key: FileKey) -> Iterator[File]:
+        entry = self._acquire(key)
+        try:
+            yield entry.file
+        finally:
+            self._release(key, entry)
+
+    def _acquire(self, key: FileKey) -> _Entry:
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                self._shrink(self._limit - 1)
+                entry = self._entries[key] = _Entry(self._disk.open(key.path))
+            else:
+                self._entries.move_to_end(key)
+            entry.users += 1
+            return entry
+
+    def _release(self, key: FileKey, entry: _Entry) -> None:
+        with self._lock:
+            entry.users -= 1
+            if entry.users == 0 and self._entries.get(key) is not entry:
+                entry.file.close()
+            elif len(self._entries) > self._limit:
+                self._shrink(self._limit)
+
+    def _shrink(self, limit: int) -> None:
+        excess = len(self._entries) - limit
+        if excess <= 0:
+            return
+        idle = [key for key, entry in self._entries.items() if entry.users == 0][:excess]
+        for key in idle:
+            self._entries.pop(key).file.close()
+
+    def forget(self, key: FileKey) -> None:
+        """Close it now, or when its last user is done: the file is gone from its path."""
+        with self._lock:
+            entry = self._entries.pop(key, None)
+            if entry is not None and entry.users == 0:
+                entry.file.close()
+
+    def close(self) -> None:
+        with self._lock:
+            for entry in self._entries.values():
+                entry.file.close()
+            self._entries.clear()

@@ -1,0 +1,410 @@
+"""An append-only log: one writer, any number of readers, nothing lost.
+
+The writer appends blocks to the active segment and publishes them by moving `written`; readers never look
+past it, so they never see a torn record. `sync` makes what is written durable, moves the synced mark and
+`durable`, and seals segments that rolled. Threads: one appends, truncates and rolls; any may read; any one
+at a time may sync or clean (`_maintenance`). The log knows no clock and starts no thread: `on_dirty` asks
+whoever drives it to call `sync` in time.
+
+Order of a publication, which readers rely on: bytes in the file, indexes and views, segment size and end,
+`written`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import RLock
+from typing import NamedTuple
+
+from goqueue import codec
+from goqueue.base.mark import Mark
+from goqueue.codec import Scan
+from goqueue.io.disk import Disk
+from goqueue.io.small_file import write_all
+from goqueue.model import limits
+from goqueue.model.errors import (
+    DiskFull,
+    GoQueueError,
+    InvalidRequest,
+    LogClosed,
+    OffsetOutOfRange,
+    StorageFailed,
+)
+from goqueue.model.record import Producer, Record
+from goqueue.model.settings import Fsync, LogSettings
+from goqueue.storage.cache import DerivedCache
+from goqueue.storage.catalogue import Catalogue
+from goqueue.storage.derived import BUILT_IN, Derived
+from goqueue.storage.files import OpenFiles
+from goqueue.storage.reading import Chunk, Reader
+from goqueue.storage.recovery import Recovered, recover
+from goqueue.storage.segment import Segment
+from goqueue.storage.state import LeaderEpoch, SealedSegment
+from goqueue.storage.synced import Synced
+from goqueue.storage.views import ViewKind
+
+
+class Appended(NamedTuple):
+    """Where a block went: offsets `first_offset` up to `next_offset`, all with one timestamp."""
+
+    first_offset: int
+    next_offset: int
+    timestamp: int
+    scan: Scan
+
+
+class _Tail(NamedTuple):
+    """The end of the written log at one moment."""
+
+    segment: Segment
+    size: int
+    end: int
+
+
+OnDirty = Callable[["Log", bool], None]
+"""Called with True when a segment rolled and waits to be sealed, with False when there is something to sync."""
+
+
+def _nobody(log: "Log", rolled: bool) -> None:
+    """For a log whose owner calls `sync` by itself."""
+
+
+class Log:
+    """Open with `Log.open`."""
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        *,
+        disk: Disk,
+        files: OpenFiles | None = None,
+        cache: DerivedCache | None = None,
+        settings: LogSettings | None = None,
+        views: Sequence[ViewKind] = (),
+        on_dirty: OnDirty = _nobody,
+    ) -> "Log":
+        """Open a log, creating it if there is none, and recover it from whatever happened to it."""
+        settings = settings or LogSettings()
+        kinds = (*BUILT_IN, *views)
+        recovered = recover(disk, directory, settings, kinds)
+        return cls(
+            directory, disk, files or OpenFiles(disk), cache or DerivedCache(), settings, kinds, on_dirty, recovered
+        )
+
+    def __init__(
+        self,
+        directory: str,
+        disk: Disk,
+        files: OpenFiles,
+        cache: DerivedCache,
+        settings: LogSettings,
+        kinds: tuple[ViewKind, ...],
+        on_dirty: OnDirty,
+        recovered: Recovered,
+    ) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.recovery = recovered.report
+        self.disk = disk
+        self.files = files
+        self.kinds = kinds
+        self._on_dirty = on_dirty
+        self._catalogue = Catalogue(directory, disk, files, cache, kinds, recovered)
+        self._reader = Reader(self, disk, files, cache, interval=settings.index_interval_bytes, kinds=kinds)
+        self._tail = self._end()
+        times = (segment.last_timestamp for segment in recovered.segments)
+        self._last_timestamp = max(recovered.state.last_timestamp, *times)
+        self.written = Mark(self._tail.end)
+        self.durable = Mark(self._tail.end)
+        self._maintenance = RLock()
+        """One at a time syncs, truncates or cleans; held across disk calls, never by an append."""
+        self._names_dirty = False
+        """A segment was created since the directory was last fsynced."""
+        self._requested = False
+        """Somebody has been asked to sync and has not begun yet."""
+        self._torn = False
+        """A write failed in the middle: the active file must be cut before the next append."""
+        self._unmarked_bytes = 0
+        """Synced since the synced mark itself was last made durable."""
+        self._failure: GoQueueError | None = None
+        if len(self._catalogue.unsealed()) > 1:
+            self._ask(rolled=True)
+
+    # --- what it is
+
+    @property
+    def start_offset(self) -> int:
+        return self._catalogue.state.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset the next record gets."""
+        return self._tail.end
+
+    @property
+    def last_timestamp(self) -> int:
+        return self._last_timestamp
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """In offset order, each beginning where the one before ends; the last one is active."""
+        return self._catalogue.segments
+
+    @property
+    def sealed(self) -> tuple[SealedSegment, ...]:
+        """What the state file says of the sealed ones among them."""
+        return self._catalogue.state.sealed
+
+    # --- appending
+
+    def append(self, block: bytearray | memoryview, *, now: int, producer: Producer | None = None) -> Appended:
+        """Stamp a block of records in place and write it. All of it is written, or none."""
+        self._check()
+        size = len(block)
+        if size > limits.MAX_BLOCK_BYTES:
+            raise InvalidRequest(f"a block of {size} bytes is more than {limits.MAX_BLOCK_BYTES}; send less at a time")
+        if self._torn:
+            self._mend()
+        timestamp = max(now, self._last_timestamp)
+        scan = codec.stamp(block, offset=self._tail.end, timestamp=timestamp, producer=producer)
+        segment, position, first = self._tail
+        if segment.count and self._is_full(segment, size, len(scan), timestamp):
+            self.roll()
+            segment, position, first = self._tail
+        self._write(segment, position, block)
+        assert segment.derived is not None
+        segment.derived.add(position, block, scan)
+        end = first + len(scan)
+        segment.grow(position + size, end, len(scan), (timestamp, timestamp))
+        self._tail = _Tail(segment, position + size, end)
+        self._last_timestamp = timestamp
+        self.written.advance(end)
+        if not self._requested and self.settings.fsync is not Fsync.NONE:
+            self._ask(rolled=False)
+        return Appended(first, end, timestamp, scan)
+
+    def _is_full(self, segment: Segment, size: int, count: int, now: int) -> bool:
+        return (
+            segment.size + size > self.settings.segment_bytes
+            or now - segment.first_timestamp >= self.settings.segment_age_ms
+            or segment.end + count - segment.base > limits.MAX_SEGMENT_SPAN
+        )
+
+    def _write(self, segment: Segment, position: int, block: bytearray | memoryview) -> None:
+        with self._or_fail("writing"), self.files.use(segment.key) as file:
+            try:
+                write_all(file, position, block)
+            except DiskFull:
+                self._torn = True
+                self._mend()
+                raise
+
+    def _mend(self) -> None:
+        """Durably cut what a failed write left behind, so that it can never be taken for records."""
+        with self._or_fail("cutting off a failed write"), self.files.use(self._tail.segment.key) as file:
+            file.truncate(self._tail.size)
+            file.sync()
+        self._torn = False
+
+    def tick(self, now: int) -> None:
+        """Roll the active segment once its first record is old enough, so that retention can reach it."""
+        segment = self._tail.segment
+        if segment.count and now - segment.first_timestamp >= self.settings.segment_age_ms:
+            self.roll()
+
+    def roll(self) -> None:
+        """Begin a new active segment; the old one is sealed at the next sync."""
+        self._check()
+        segment, _, end = self._tail
+        if not segment.count:
+            return
+        if len(self._catalogue.unsealed()) > limits.MAX_UNSEALED_SEGMENTS:
+            self.sync()
+        following = Segment(self.directory, end, Derived(end, self.settings.index_interval_bytes, self.kinds))
+        self._names_dirty = True
+        with self._or_fail("creating a segment"):
+            self.disk.open(following.key.path, create=True).close()
+        self._catalogue.add(following)
+        self._tail = _Tail(following, 0, end)
+        self._ask(rolled=True)
+
+    def _ask(self, *, rolled: bool) -> None:
+        self._requested = True
+        self._on_dirty(self, rolled)
+
+    # --- reading
+
+    def read(
+        self, offset: int, *, max_bytes: int, max_count: int = limits.MAX_READ_BYTES, to_offset: int | None = None
+    ) -> Chunk:
+        """Records from `offset` on as they lie on disk, checked: at least one if there is one, within the bounds."""
+        return self._reader.read(offset, max_bytes, max_count, to_offset)
+
+    def records(
+        self, offset: int, *, max_bytes: int, max_count: int = limits.MAX_READ_BYTES, to_offset: int | None = None
+    ) -> list[Record]:
+        """The same, decoded."""
+        return codec.decode(self._reader.read(offset, max_bytes, max_count, to_offset).data, verified=True)
+
+    def offset_at(self, timestamp: int) -> int:
+        """The first offset appended at or after `timestamp`; the end when there is none."""
+        return self._reader.offset_at(timestamp)
+
+    def derived(self, segment: Segment) -> Derived:
+        """The indexes and views of one of this log's segments."""
+        return self._reader.derived(segment)
+
+    def settle(self) -> None:
+        """Return once no exchange of segments is under way."""
+        with self._maintenance:
+            return
+
+    # --- durability
+
+    def sync(self) -> None:
+        """Make everything written so far durable, and seal the segments that rolled."""
+        with self._maintenance:
+            self._check()
+            self._requested = False
+            tail = self._tail
+            unsealed = self._catalogue.unsealed()
+            with self._or_fail("fsync"):
+                self._sync_files(unsealed)
+                self._move_mark(tail, durably=len(unsealed) > 1)
+            self.durable.advance(tail.end)
+            rolled = [segment for segment in unsealed if segment.base < tail.segment.base]
+            if rolled:
+                self._seal(rolled)
+
+    def _sync_files(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            size = segment.size
+            if segment.synced_size < size:
+                with self.files.use(segment.key) as file:
+                    file.sync()
+                self._unmarked_bytes += size - segment.synced_size
+                segment.synced_size = size
+        if self._names_dirty:
+            self._names_dirty = False
+            self.disk.sync_directory(self.directory)
+
+    def _move_mark(self, tail: _Tail, *, durably: bool) -> None:
+        """The mark may lag behind what is durable, never run ahead: an fsync for it is needed now and then only."""
+        durably |= self.settings.fsync is not Fsync.EVERY or self._unmarked_bytes >= limits.SYNCED_MARK_INTERVAL_BYTES
+        try:
+            self._catalogue.mark.store(Synced(tail.segment.base, tail.size, tail.end), durably=durably)
+        except DiskFull:
+            return
+        if durably:
+            self._unmarked_bytes = 0
+
+    def _seal(self, rolled: list[Segment]) -> None:
+        """Without space for the state file they stay as they are: the next sync tries again."""
+        with self._or_fail("sealing a segment"):
+            try:
+                self._catalogue.seal(rolled, self._last_timestamp)
+            except DiskFull:
+                return
+
+    @contextmanager
+    def _or_fail(self, doing: str) -> Iterator[None]:
+        """An OSError in here means the disk can no longer be believed: nothing is acknowledged from then on."""
+        try:
+            yield
+        except OSError as error:
+            self._failure = StorageFailed(
+                f"{self.directory}: {doing} failed: {error}; stop, check the disk, start again"
+            )
+            self.durable.fail(self._failure)
+            raise self._failure from error
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    # --- leader epochs
+
+    @property
+    def epochs(self) -> tuple[LeaderEpoch, ...]:
+        return self._catalogue.state.epochs
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Records from here on belong to leader epoch `epoch`. Durable when it returns."""
+        with self._maintenance:
+            self.sync()  # an epoch that began past the end found after a power cut would claim what comes there
+            with self._or_fail("saving a leader epoch"):
+                self._catalogue.begin_epoch(epoch, self.end_offset)
+
+    def epoch_end(self, epoch: int) -> LeaderEpoch:
+        """The newest leader epoch not after `epoch`, with the offset where it ends (not where it starts)."""
+        return self._catalogue.epoch_end(epoch, self.end_offset)
+
+    # --- truncation and cleaning
+
+    def truncate(self, offset: int) -> None:
+        """Drop every record at or above `offset`; the next append gets it. Durable when it returns."""
+        with self._maintenance:
+            self._check_range(offset)
+            if offset == self.end_offset:
+                return
+            self.sync()
+            with self._or_fail("truncating"):
+                self._catalogue.truncate(offset, self._reader.measure, self.settings)
+            self._tail = self._end()
+            gone = OffsetOutOfRange(offset, start=self.start_offset, end=offset)
+            self.written.rewind(offset, gone)
+            self.durable.rewind(offset, gone)
+
+    def truncate_prefix(self, offset: int) -> None:
+        """The log starts at `offset` from now on; sealed segments wholly before it are removed."""
+        with self._maintenance:
+            self._check_range(offset)
+            self.sync()
+            with self._or_fail("truncating the beginning"):
+                self._catalogue.remove([entry for entry in self.sealed if entry.end <= offset], start_offset=offset)
+
+    def remove(self, old: Sequence[SealedSegment]) -> bool:
+        """Remove consecutive sealed segments; False when they are no longer what is there."""
+        with self._maintenance, self._or_fail("removing segments"):
+            self._check()
+            return self._catalogue.remove(old)
+
+    def replace(
+        self,
+        old: Sequence[SealedSegment],
+        new: SealedSegment,
+        *,
+        source: str | None = None,
+        derived: Derived | None = None,
+    ) -> bool:
+        """Put a rewritten segment in place of consecutive sealed ones; False when they are no longer what is there."""
+        with self._maintenance, self._or_fail("replacing segments"):
+            self._check()
+            return self._catalogue.replace(old, new, source=source, derived=derived)
+
+    def take_seal(self) -> int:
+        """A seal number for a segment that is about to be written."""
+        with self._maintenance:
+            return self._catalogue.take_seal()
+
+    def _check_range(self, offset: int) -> None:
+        self._check()
+        if not self.start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRange(offset, start=self.start_offset, end=self.end_offset)
+
+    def _end(self) -> _Tail:
+        active = self._catalogue.segments[-1]
+        return _Tail(active, active.size, active.end)
+
+    # --- the end
+
+    def close(self) -> None:
+        """Sync and let go of the files. A log that failed is let go as it is."""
+        with self._maintenance:
+            if self._failure is None:
+                self.sync()
+                with self._or_fail("closing"):
+                    self._move_mark(self._tail, durably=True)
+                self._failure = LogClosed(f"{self.directory} is closed")
+            for segment in self.segments:
+                self.files.forget(segment.key)

@@ -1,0 +1,94 @@
+"""Reading a log's directory without opening it: no lock, no writer, nothing changed.
+
+For `goqueue log cat|stats|verify` and for whoever reads a copy of the files. It goes by the same state file
+and the same walk as the log itself. Beside a running writer the end it sees is that of a moment.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from goqueue.io.disk import Disk
+from goqueue.storage import state as hard_state
+from goqueue.storage.recovery import segment_bases
+from goqueue.storage.segment import stem
+from goqueue.storage.state import NOT_TRUNCATING, LogState, SealedSegment, Trait
+from goqueue.storage.synced import Synced, SyncedMark
+from goqueue.storage.walk import Damage, Extent, Run, walk
+
+_UNLIMITED = 2**62
+
+
+class SegmentFile(NamedTuple):
+    """One segment as found: `entry` is None while it is not sealed."""
+
+    base: int
+    path: str
+    size: int
+    entry: SealedSegment | None
+    following: int | None
+    """The base of the segment after it."""
+
+    @property
+    def extent(self) -> Extent:
+        if self.entry is not None:
+            contiguous = not self.entry.traits & Trait.CLEANED
+            return Extent(self.base, self.entry.end, self.entry.size, contiguous=contiguous)
+        return Extent(self.base, self.following or _UNLIMITED, self.size, contiguous=self.following is not None)
+
+
+class OfflineLog:
+    """DamagedState when the directory's hard state cannot be read; FileNotFoundError when it is no log."""
+
+    def __init__(self, directory: str, disk: Disk) -> None:
+        self.directory = directory
+        self._disk = disk
+        state = hard_state.load(disk, directory)
+        if state is None:
+            raise FileNotFoundError(f"there is no log in {directory}")
+        self.state: LogState = state
+        self.synced: Synced | None = SyncedMark(disk, directory).load()
+
+    @property
+    def start_offset(self) -> int:
+        return self.state.start_offset
+
+    def segments(self) -> list[SegmentFile]:
+        """In offset order. A sealed one whose file is missing is listed with no bytes."""
+        tail = [base for base in segment_bases(self._disk, self.directory) if base >= self.state.tail_base]
+        if self.state.truncate_to != NOT_TRUNCATING:
+            tail = [base for base in tail if base <= self.state.truncate_to]
+        entries: list[tuple[int, SealedSegment | None]] = [(entry.base, entry) for entry in self.state.sealed]
+        entries += [(base, None) for base in tail]
+        found = []
+        for at, (base, entry) in enumerate(entries):
+            path = stem(self.directory, base) + ".log"
+            following = entries[at + 1][0] if at + 1 < len(entries) else None
+            found.append(SegmentFile(base, path, self._size(path), entry, following))
+        return found
+
+    def _size(self, path: str) -> int:
+        if not self._disk.exists(path):
+            return 0
+        file = self._disk.open(path)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def walk(self, segment: SegmentFile) -> Iterator[Run | Damage]:
+        """The runs of records and the damaged ranges of one segment."""
+        if not self._disk.exists(segment.path):
+            if segment.extent.size:
+                yield Damage(segment.base, segment.extent.limit, 0, segment.extent.size, "the file is missing")
+            return
+        file = self._disk.open(segment.path)
+        try:
+            yield from walk(file, segment.extent)
+        finally:
+            file.close()
+
+    def is_torn(self, segment: SegmentFile, damage: Damage) -> bool:
+        """Whether a bad end lies above the synced mark: it will be cut when the log is opened."""
+        if segment.entry is not None or self.synced is None:
+            return False
+        return (segment.base, damage.position) >= (self.synced.base, self.synced.position)

@@ -1,0 +1,249 @@
+"""Reading a log: find the segment, find the interval, hand out whole checked records.
+
+Readers run in any thread beside the writer and the cleaner. They hold no lock: a reader takes the segments
+as they are published, and when the file under one was exchanged meanwhile (`retired`) it looks again.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Protocol
+
+import msgspec
+
+from goqueue import codec
+from goqueue.base.mark import Mark
+from goqueue.codec import Problem
+from goqueue.io.disk import Disk, File
+from goqueue.model import limits
+from goqueue.model.errors import DamagedData, DiskFull, OffsetOutOfRange, Quarantined
+from goqueue.storage import derived as companions
+from goqueue.storage.cache import DerivedCache
+from goqueue.storage.derived import Derived
+from goqueue.storage.files import OpenFiles
+from goqueue.storage.index import Interval
+from goqueue.storage.segment import Segment
+from goqueue.storage.state import Trait
+from goqueue.storage.views import ViewKind
+from goqueue.storage.walk import Damage, Run, walk
+
+_BASE = attrgetter("base")
+
+
+class Chunk(msgspec.Struct, frozen=True, gc=False):
+    """Whole records, back to back, and the offset to read at next."""
+
+    data: memoryview
+    count: int
+    next_offset: int
+
+
+class Readable(Protocol):
+    """What a reader sees of its log."""
+
+    @property
+    def segments(self) -> tuple[Segment, ...]: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def written(self) -> Mark: ...
+    def settle(self) -> None:
+        """Return once no exchange of segments is under way."""
+
+
+class _Retired(Exception):
+    """The segment's file was exchanged; look the offset up again."""
+
+
+class Reader:
+    """Reads one log."""
+
+    def __init__(
+        self,
+        log: Readable,
+        disk: Disk,
+        files: OpenFiles,
+        cache: DerivedCache,
+        *,
+        interval: int,
+        kinds: Sequence[ViewKind],
+    ) -> None:
+        self._log = log
+        self._disk = disk
+        self._files = files
+        self._cache = cache
+        self._interval = interval
+        self._kinds = kinds
+
+    def read(self, offset: int, max_bytes: int, max_count: int, to_offset: int | None) -> Chunk:
+        max_bytes = min(max_bytes, limits.MAX_READ_BYTES)
+        limit = self._log.written.value
+        if to_offset is not None:
+            limit = min(limit, to_offset)
+        while True:
+            if not self._log.start_offset <= offset <= self._log.end_offset:
+                raise OffsetOutOfRange(offset, start=self._log.start_offset, end=self._log.end_offset)
+            if offset >= limit:
+                return Chunk(memoryview(b""), 0, offset)
+            segment = self._segment(offset)
+            try:
+                chunk = self._read_segment(segment, offset, limit, max_bytes, max_count)
+            except (_Retired, FileNotFoundError):
+                if not segment.retired:
+                    raise
+                self._log.settle()
+                continue
+            if chunk is not None:
+                return chunk
+            offset = min(segment.end, limit)
+
+    def _segment(self, offset: int) -> Segment:
+        segments = self._log.segments
+        return segments[max(bisect_right(segments, offset, key=_BASE) - 1, 0)]
+
+    def _read_segment(self, segment: Segment, offset: int, limit: int, max_bytes: int, max_count: int) -> Chunk | None:
+        """Records of one segment, or None when it has none from `offset` up to `limit`."""
+        derived = self.derived(segment)
+        with self._files.use(segment.key) as file:
+            if segment.retired:
+                raise _Retired
+            start, stop = self._bounds(segment, derived, offset)
+            want = self._interval + max_bytes
+            while start < stop:
+                data = file.read(start, min(want, stop - start))
+                found = codec.select(
+                    data, from_offset=offset, to_offset=limit, max_count=max_count, max_bytes=max_bytes
+                )
+                if found.count:
+                    self._check_first(segment, offset, found.last_offset - found.count + 1)
+                    return Chunk(memoryview(data)[found.start : found.end], found.count, found.last_offset + 1)
+                cut_short = start + len(data) < stop
+                if found.problem is Problem.NONE and (found.end < len(data) or not cut_short):
+                    return None
+                if found.problem not in (Problem.NONE, Problem.INCOMPLETE) or not cut_short:
+                    return self._meet_damage(segment, file, offset, limit, max_bytes, max_count)
+                if found.end == 0:
+                    want *= 2
+                start += found.end
+        return None
+
+    def _bounds(self, segment: Segment, derived: Derived, offset: int) -> tuple[int, int]:
+        """The bytes to look in: from the index point before `offset`, around ranges known to be damaged."""
+        start, stop = derived.index.find(offset - segment.base).start, segment.size
+        for damage in segment.damage or ():
+            if damage.first <= offset < damage.next_offset:
+                raise Quarantined(damage.first, damage.next_offset, where=segment.key.path, reason=damage.reason)
+            if damage.next_offset <= offset:
+                start = max(start, damage.end)
+            elif damage.position >= start:
+                stop = min(stop, damage.position)
+        return start, stop
+
+    def _check_first(self, segment: Segment, offset: int, first: int) -> None:
+        if first != offset and not segment.traits & Trait.CLEANED:
+            raise DamagedData(
+                f"looking for offset {offset} in {segment.key.path} led to {first}: its index is wrong; "
+                "stop, delete the .index file and start again"
+            )
+
+    def _meet_damage(
+        self, segment: Segment, file: File, offset: int, limit: int, max_bytes: int, max_count: int
+    ) -> Chunk | None:
+        """Bytes that are no record: find out exactly which offsets that costs, then read around them."""
+        if segment.damage is not None:
+            raise DamagedData(
+                f"offset {offset} cannot be read from {segment.key.path}, although its records are whole: its "
+                "index is wrong; stop, delete the .index file and start again"
+            )
+        segment.damage = [item for item in walk(file, segment.extent) if isinstance(item, Damage)]
+        return self._read_segment(segment, offset, limit, max_bytes, max_count)
+
+    # --- by time
+
+    def offset_at(self, timestamp: int) -> int:
+        while True:
+            segment = next(
+                (found for found in self._log.segments if found.count and found.last_timestamp >= timestamp), None
+            )
+            if segment is None:
+                return self._log.end_offset
+            try:
+                found = self._offset_in(segment, timestamp)
+            except (_Retired, FileNotFoundError):
+                if not segment.retired:
+                    raise
+                self._log.settle()
+                continue
+            return max(found, self._log.start_offset)
+
+    def _offset_in(self, segment: Segment, timestamp: int) -> int:
+        """The first offset of the segment at or after `timestamp`: it has one."""
+        derived = self.derived(segment)
+        size = segment.size
+        point = derived.times.find(timestamp)
+        if point is None:
+            interval, otherwise = Interval(derived.index.last_position or 0, None), segment.end
+        else:
+            interval, otherwise = derived.index.before(point), segment.base + point
+        end = size if interval.end is None else interval.end
+        with self._files.use(segment.key) as file:
+            if segment.retired:
+                raise _Retired
+            scan = codec.scan(file.read(interval.start, end - interval.start))
+            if scan.problem is not Problem.NONE:
+                return self._offset_around_damage(segment, file, timestamp)
+        at = bisect_left(scan.timestamps, timestamp)
+        return scan.offsets[at] if at < len(scan) else otherwise
+
+    def _offset_around_damage(self, segment: Segment, file: File, timestamp: int) -> int:
+        for item in walk(file, segment.extent):
+            if isinstance(item, Run) and item.scan.timestamps[-1] >= timestamp:
+                return item.scan.offsets[bisect_left(item.scan.timestamps, timestamp)]
+        return segment.end
+
+    # --- indexes and views
+
+    def derived(self, segment: Segment) -> Derived:
+        """In memory, from the files beside the segment, or built anew from its records."""
+        derived = segment.derived
+        if not segment.seal:
+            assert derived is not None
+            return derived
+        if derived is None:
+            derived = companions.load(
+                self._disk, segment.stem, base=segment.base, seal=segment.seal, kinds=self._kinds
+            ) or self._rebuild(segment)
+            segment.derived = derived
+        self._cache.touch(segment)
+        return derived
+
+    def _rebuild(self, segment: Segment) -> Derived:
+        derived = Derived(segment.base, self._interval, self._kinds)
+        damage = []
+        with self._files.use(segment.key) as file:
+            if segment.retired:
+                raise _Retired
+            for item in walk(file, segment.extent):
+                if isinstance(item, Run):
+                    derived.add(item.position, item.data, item.scan)
+                else:
+                    damage.append(item)
+        segment.damage = damage
+        try:
+            companions.save(self._disk, segment.stem, derived, base=segment.base, seal=segment.seal)
+        except DiskFull:
+            pass
+        return derived
+
+    def measure(self, segment: Segment, offset: int) -> tuple[int, int, int]:
+        """Size, count and last timestamp of the segment's records before `offset`."""
+        size = count = last = 0
+        with self._files.use(segment.key) as file:
+            for item in walk(file, segment.extent._replace(limit=offset, contiguous=False)):
+                if isinstance(item, Run):
+                    size, count, last = item.end, count + len(item.scan), item.scan.timestamps[-1]
+                elif item.next_offset < offset:
+                    size = item.end
+        return size, count, last

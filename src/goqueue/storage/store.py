@@ -1,0 +1,89 @@
+"""A data directory and the logs in it: one process, one lock, one budget of open files and memory."""
+
+import re
+
+from goqueue.io.directory_lock import DirectoryLock
+from goqueue.io.disk import Disk, LocalDisk
+from goqueue.model.errors import InvalidRequest, StorageFailed
+from goqueue.model.settings import LogSettings
+from goqueue.storage.cache import DerivedCache
+from goqueue.storage.driver import OnFailure, SyncDriver
+from goqueue.storage.files import OpenFiles
+from goqueue.storage.log import Log
+from goqueue.storage.state import FILE_NAME
+
+_NAME_PART = re.compile(r"[A-Za-z0-9._-]{1,255}")
+
+
+def log_directory(data_dir: str, name: str) -> str:
+    """Where the log `name` is kept. Names are parts joined by slashes; none of them can lead elsewhere."""
+    parts = name.split("/")
+    if not all(_NAME_PART.fullmatch(part) and part not in (".", "..") for part in parts):
+        raise InvalidRequest(f"{name!r} is no name for a log: use letters, digits, '.', '_', '-', joined by '/'")
+    return f"{data_dir}/logs/{name}"
+
+
+def log_names(data_dir: str, disk: Disk) -> list[str]:
+    """The logs of a data directory."""
+    found = []
+    pending = [""]
+    while pending:
+        prefix = pending.pop()
+        for name in disk.list(f"{data_dir}/logs/{prefix}"):
+            if name == FILE_NAME:
+                found.append(prefix.rstrip("/"))
+            elif "." not in name or disk.exists(f"{data_dir}/logs/{prefix}{name}/."):
+                pending.append(f"{prefix}{name}/")
+    return sorted(found)
+
+
+def _ignore(failure: StorageFailed) -> None:
+    """Whoever appends or waits is told; nobody else needs to be."""
+
+
+class Store:
+    """Holds the data directory from construction until `close`."""
+
+    def __init__(self, data_dir: str, *, disk: Disk | None = None, on_failure: OnFailure = _ignore) -> None:
+        self.data_dir = data_dir
+        self.disk = disk or LocalDisk()
+        self.disk.make_directory(f"{data_dir}/meta")
+        self.disk.make_directory(f"{data_dir}/logs")
+        self._lock = DirectoryLock(f"{data_dir}/meta/lock")
+        self.files = OpenFiles(self.disk)
+        self._cache = DerivedCache()
+        self._driver = SyncDriver(on_failure)
+        self._logs: dict[str, Log] = {}
+
+    def open_log(self, name: str, settings: LogSettings | None = None) -> Log:
+        """Open a log, or give back the one that is open under this name."""
+        log = self._logs.get(name)
+        if log is None:
+            log = self._logs[name] = Log.open(
+                log_directory(self.data_dir, name),
+                disk=self.disk,
+                files=self.files,
+                cache=self._cache,
+                settings=settings,
+                on_dirty=self._driver.notify,
+            )
+        return log
+
+    def log_names(self) -> list[str]:
+        return log_names(self.data_dir, self.disk)
+
+    def close(self) -> None:
+        """Sync and close every log, then give the directory back."""
+        self._driver.stop()
+        try:
+            for log in self._logs.values():
+                log.close()
+        finally:
+            self.files.close()
+            self._lock.release()
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

@@ -1,0 +1,59 @@
+"""The registration port for views: what others derive from a segment's records, kept beside it.
+
+A view folds blocks as they are appended, the same code live and when a segment is scanned again, so it can
+always be rebuilt; it is saved when the segment is sealed. Storage knows a view only by its name.
+"""
+
+from typing import Protocol
+
+from goqueue.codec import Scan
+from goqueue.io.disk import Buffer
+
+
+class View(Protocol):
+    """One segment's worth of something derived."""
+
+    def on_append(self, block: Buffer, scan: Scan) -> None:
+        """Fold a block of valid records, in offset order. `scan` has one array entry per record."""
+
+    def to_bytes(self) -> bytes: ...
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it holds."""
+
+
+class ViewKind(Protocol):
+    """What a log is given at opening: how to begin a view for a segment, and how to load a saved one."""
+
+    @property
+    def name(self) -> str: ...
+
+    def empty(self, base: int) -> View: ...
+
+    def load(self, base: int, data: bytes) -> View:
+        """ValueError when the bytes make no sense: the view is then rebuilt."""
+
+
+def pack(views: dict[str, View]) -> bytes:
+    """count(2), then per view: name length(1) name, data length(4) data."""
+    parts = [len(views).to_bytes(2, "big")]
+    for name, view in views.items():
+        data = view.to_bytes()
+        encoded = name.encode("ascii")
+        parts += [len(encoded).to_bytes(1, "big"), encoded, len(data).to_bytes(4, "big"), data]
+    return b"".join(parts)
+
+
+def unpack(data: bytes) -> dict[str, bytes]:
+    count = int.from_bytes(data[:2], "big")
+    position = 2
+    found: dict[str, bytes] = {}
+    for _ in range(count):
+        name_end = position + 1 + data[position]
+        name = data[position + 1 : name_end].decode("ascii")
+        position = name_end + 4 + int.from_bytes(data[name_end : name_end + 4], "big")
+        found[name] = data[name_end + 4 : position]
+    if position != len(data):
+        raise ValueError("a view file whose sections do not add up")
+    return found

@@ -1,0 +1,121 @@
+"""Walking a segment file record by record, in chunks of bounded memory, past damage if there is some.
+
+The one scanner: recovery, verification, rebuilding, cleaning and offline readers all go through `walk`. It
+yields runs of valid records and, where bytes are not what was written, a `Damage` naming the exact range,
+then goes on at the next record it can believe. It changes nothing.
+"""
+
+import operator
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from goqueue import codec
+from goqueue.codec import Problem, Scan
+from goqueue.codec.layout import HEADER_BYTES, MAGIC, REASONS, VERSION
+from goqueue.io.disk import File
+from goqueue.model import limits
+
+_BEGINNING = MAGIC + bytes([VERSION])
+
+
+class Run(NamedTuple):
+    """Valid records, back to back: `data` begins at `position` of the file."""
+
+    position: int
+    data: memoryview
+    scan: Scan
+
+    @property
+    def end(self) -> int:
+        return self.position + self.scan.end
+
+    @property
+    def next_offset(self) -> int:
+        return self.scan.offsets[-1] + 1
+
+
+class Damage(NamedTuple):
+    """Offsets `first` up to `next_offset` are unreadable: bytes `position` up to `end` of the file."""
+
+    first: int
+    next_offset: int
+    position: int
+    end: int
+    reason: str
+
+
+class Extent(NamedTuple):
+    """Which part of a file to walk and what must be in it.
+
+    From byte `position`, where offset `first` comes next, up to byte `size`, where `limit` does. In a
+    `contiguous` part every offset between is there; in a cleaned one there may be gaps.
+    """
+
+    first: int
+    limit: int
+    size: int
+    contiguous: bool
+    position: int = 0
+
+
+def walk(file: File, extent: Extent) -> Iterator[Run | Damage]:
+    expected, position = extent.first, extent.position
+    size = min(extent.size, file.size())
+    want = limits.SCAN_CHUNK_BYTES
+    while position < size:
+        data = memoryview(file.read(position, min(want, size - position)))
+        scan = codec.scan(data)
+        good = _in_order(scan, expected, extent)
+        if good:
+            if good < len(scan):
+                scan = codec.scan(data[: scan.positions[good]])
+            run = Run(position, data[: scan.end], scan)
+            yield run
+            expected, position, want = run.next_offset, run.end, limits.SCAN_CHUNK_BYTES
+            continue
+        if scan.problem is Problem.INCOMPLETE and not len(scan) and position + len(data) < size:
+            want = 2 * len(data)
+            continue
+        reason = "its offset does not follow" if len(scan) else REASONS[scan.problem]
+        damage = _damage(file, position, expected, extent._replace(size=size), reason)
+        yield damage
+        position, expected = damage.end, damage.next_offset
+    if size < extent.size or (extent.contiguous and expected < extent.limit):
+        yield Damage(expected, extent.limit, position, extent.size, "the file ends before its records do")
+
+
+def _in_order(scan: Scan, expected: int, extent: Extent) -> int:
+    """How many records at the front of the scan have the offsets they should have."""
+    offsets = scan.offsets
+    if not offsets:
+        return 0
+    if offsets[0] >= expected and offsets[-1] < extent.limit:
+        if offsets[0] == expected and offsets[-1] - expected + 1 == len(offsets):
+            return len(offsets)
+        if not extent.contiguous and all(map(operator.lt, offsets, offsets[1:])):
+            return len(offsets)
+    for ordinal, offset in enumerate(offsets):
+        if offset < expected or offset >= extent.limit or (extent.contiguous and offset != expected):
+            return ordinal
+        expected = offset + 1
+    return len(offsets)
+
+
+def _damage(file: File, position: int, expected: int, extent: Extent, reason: str) -> Damage:
+    """The damaged range that begins at `position`: it ends where the next record that can be believed begins.
+
+    To be believed a record needs a right checksum and an offset that the bytes skipped have room for.
+    """
+    data = file.read(position, extent.size - position)
+    view = memoryview(data)
+    at = data.find(_BEGINNING, 1)
+    while at >= 0:
+        scan = codec.scan(view[at : at + limits.SCAN_CHUNK_BYTES])
+        if not len(scan) and scan.problem is Problem.INCOMPLETE:
+            scan = codec.scan(view[at:])
+        if len(scan):
+            latest = expected + at // HEADER_BYTES if extent.contiguous else extent.limit - 1
+            if expected <= scan.offsets[0] <= min(latest, extent.limit - 1):
+                return Damage(expected, scan.offsets[0], position, position + at, reason)
+        at = data.find(_BEGINNING, at + 1)
+    return Damage(expected, extent.limit, position, extent.size, reason)

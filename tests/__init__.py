@@ -1,0 +1,1 @@
+"""The test suite; README.md says where a test goes."""

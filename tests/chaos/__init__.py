@@ -1,0 +1,1 @@
+"""Real processes, real disks, real kills."""

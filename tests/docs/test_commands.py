@@ -1,0 +1,100 @@
+"""Every `bash` and `python` block of the documents runs, in order, as a reader would type it.
+
+A document is one shell script in one scratch directory, with the installed `goqueue` first on the PATH, so
+what an early block writes a later one can read. `make` works on this repository with the environment that
+runs the suite: nothing is installed again. A `console` or `text` block is for reading only.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.markdown import ROOT, Block, blocks, documents
+
+VENV = Path(sys.prefix)
+
+# Targets that do not belong inside a test, and why; of these only `make -n` is run.
+NOT_RUN_HERE = {
+    "test": "it is what runs this",
+    "lint": "make test has just done it",
+    "bench": "measures for minutes",
+    "bench-short": "measures for a minute",
+    "sim": "simulates for minutes",
+    "crash": "kills for minutes",
+    "powercut": "needs root and a loop device",
+    "clean": "would remove the environment that runs this",
+}
+
+PRELUDE = """
+set -euo pipefail
+make() {{
+    local argument dry=()
+    for argument in "$@"; do
+        case "$argument" in {not_run_here}) dry=(-n) ;; esac
+    done
+    command make --no-print-directory -C "{root}" "${{dry[@]}}" \\
+        -o "{venv}/.goqueue-run" -o "{venv}/.goqueue-test" VENV="{venv}" DATA_DIR="$SCRATCH/data" "$@"
+}}
+trap 'running=$(jobs -p); [ -z "$running" ] || kill $running' EXIT
+"""
+
+DOCUMENTS = [
+    document
+    for document in documents()
+    if any(block.language in {"bash", "python"} for block in blocks(document.read_text(encoding="utf-8")))
+]
+
+
+def script(name: str, runnable: list[Block]) -> str:
+    parts = [PRELUDE.format(root=ROOT, venv=VENV, not_run_here=" | ".join(NOT_RUN_HERE))]
+    for block in runnable:
+        parts.append(f"echo '--- {name}, the {block.language} block on line {block.line}'\n")
+        if block.language == "bash":
+            parts.append(block.text)
+        else:
+            parts.append(f"python - <<'END-OF-BLOCK'\n{block.text}END-OF-BLOCK\n")
+    return "".join(parts)
+
+
+def run(text: str, scratch: Path) -> "subprocess.CompletedProcess[str]":
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        [shutil.which("bash") or "bash", "-c", text],
+        cwd=scratch,
+        env={**inherited, "PATH": path, "SCRATCH": str(scratch), "NO_COLOR": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_of_a_document_succeeds(document: Path, tmp_path: Path) -> None:
+    runnable = [b for b in blocks(document.read_text(encoding="utf-8")) if b.language in {"bash", "python"}]
+    done = run(script(str(document.relative_to(ROOT)), runnable), tmp_path)
+    assert done.returncode == 0, f"exit code {done.returncode}; the last block named below failed\n{done.stdout}"
+
+
+def test_a_failing_command_fails_its_document(tmp_path: Path) -> None:
+    done = run(script("a document", [Block("bash", "false\necho not reached\n", 1)]), tmp_path)
+    assert done.returncode != 0
+    assert "not reached" not in done.stdout
+
+
+def test_a_make_target_that_does_not_exist_fails_its_document(tmp_path: Path) -> None:
+    done = run(script("a document", [Block("bash", "make no-such-target\n", 1)]), tmp_path)
+    assert done.returncode != 0
+
+
+@pytest.mark.parametrize("target", NOT_RUN_HERE)
+def test_targets_not_run_here_exist(target: str, tmp_path: Path) -> None:
+    done = run(script("a document", [Block("bash", f"make {target}\n", 1)]), tmp_path)
+    assert done.returncode == 0, done.stdout

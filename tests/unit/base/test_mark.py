@@ -1,0 +1,140 @@
+"""Marks: every waiter is called exactly once, in order, with the error if there was one."""
+
+import threading
+
+import pytest
+
+from goqueue.base.mark import Mark
+
+
+class Calls:
+    """Callbacks that write down who was called, and with what."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, Exception | None]] = []
+
+    def wait(self, mark: Mark, threshold: int, name: str = "") -> None:
+        mark.when(threshold, lambda error: self.made.append((name or str(threshold), error)))
+
+
+@pytest.fixture
+def calls() -> Calls:
+    return Calls()
+
+
+def test_a_value_already_reached_calls_back_at_once(calls: Calls) -> None:
+    mark = Mark(5)
+    calls.wait(mark, 5)
+    calls.wait(mark, 0)
+    assert calls.made == [("5", None), ("0", None)]
+
+
+def test_callbacks_come_once_in_the_order_of_their_thresholds_then_of_their_asking(calls: Calls) -> None:
+    mark = Mark()
+    calls.wait(mark, 3)
+    calls.wait(mark, 1, "first at one")
+    calls.wait(mark, 1, "second at one")
+    calls.wait(mark, 2)
+    mark.advance(2)
+    assert [name for name, _ in calls.made] == ["first at one", "second at one", "2"]
+    mark.advance(3)
+    mark.advance(4)
+    assert [name for name, _ in calls.made] == ["first at one", "second at one", "2", "3"]
+
+
+def test_a_mark_never_moves_back_by_advancing(calls: Calls) -> None:
+    mark = Mark(7)
+    mark.advance(3)
+    assert mark.value == 7
+    calls.wait(mark, 7)
+    assert calls.made == [("7", None)]
+
+
+def test_a_rewind_fails_who_waits_above_it_and_nobody_else(calls: Calls) -> None:
+    mark = Mark(10)
+    gone = ValueError("gone")
+    for threshold in (15, 12, 20):
+        calls.wait(mark, threshold)
+    mark.rewind(12, gone)
+    assert (mark.value, calls.made) == (10, [("15", gone), ("20", gone)])
+    mark.advance(12)
+    assert calls.made[2:] == [("12", None)]
+
+
+def test_a_rewind_below_the_value_moves_it_back_and_it_may_grow_again(calls: Calls) -> None:
+    mark = Mark(10)
+    mark.rewind(4, ValueError("gone"))
+    assert mark.value == 4
+    calls.wait(mark, 6)
+    assert calls.made == []
+    mark.advance(6)
+    assert calls.made == [("6", None)]
+
+
+def test_a_failure_reaches_who_waits_and_who_comes_later(calls: Calls) -> None:
+    mark = Mark(3)
+    failure = ValueError("no more")
+    calls.wait(mark, 9)
+    calls.wait(mark, 4)
+    mark.fail(failure)
+    assert calls.made == [("4", failure), ("9", failure)]
+    calls.wait(mark, 5)
+    assert calls.made[2:] == [("5", failure)]
+    assert mark.failure is failure
+
+
+def test_what_was_reached_before_a_failure_stays_reached(calls: Calls) -> None:
+    mark = Mark(3)
+    mark.fail(ValueError("no more"))
+    calls.wait(mark, 3)
+    assert calls.made == [("3", None)]
+
+
+def test_a_callback_may_wait_again(calls: Calls) -> None:
+    mark = Mark()
+    mark.when(1, lambda _: calls.wait(mark, 2))
+    mark.advance(1)
+    assert calls.made == []
+    mark.advance(2)
+    assert calls.made == [("2", None)]
+
+
+def test_waiters_from_many_threads_are_all_called_exactly_once() -> None:
+    mark = Mark()
+    last = 2_000
+    called: list[tuple[int, int]] = []
+    ready = threading.Barrier(5)
+
+    def wait(thread: int) -> None:
+        ready.wait()
+        for threshold in range(1, last + 1):
+            mark.when(threshold, lambda _, it=(thread, threshold): called.append(it))  # type: ignore[misc]
+
+    threads = [threading.Thread(target=wait, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    for value in range(1, last + 1):
+        mark.advance(value)
+    for thread in threads:
+        thread.join()
+    assert sorted(called) == [(thread, threshold) for thread in range(4) for threshold in range(1, last + 1)]
+
+
+def test_a_mark_that_moves_while_somebody_begins_to_wait_still_wakes_them(calls: Calls) -> None:
+    """The mark moves after `when` has compared and before it has put its waiter in the queue."""
+    mark = Mark()
+    mover = threading.Thread(target=mark.advance, args=(5,))
+
+    class Moved(int):
+        def __gt__(self, other: int) -> bool:
+            answer = int(self) > int(other)
+            if not mover.ident:
+                mover.start()
+                mover.join(0.1)
+            return answer
+
+    calls.wait(mark, Moved(5))
+    mover.join()
+    assert mark.value == 5
+    assert calls.made == [("5", None)]

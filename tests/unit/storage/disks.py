@@ -1,0 +1,116 @@
+"""Disks that tests can look into: every operation is noted, and a test may step in before any of them.
+
+They keep real files but leave the machine's fsync out: what counts here is which operations come in which
+order, not when a device obeys.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from goqueue.io.disk import Buffer, File, LocalDisk
+
+CHANGES = frozenset({"create", "write", "truncate", "sync", "rename", "unlink", "sync_directory", "make_directory"})
+
+
+class Operation(NamedTuple):
+    """One call at the disk port; `position` and `size` are 0 where they mean nothing."""
+
+    kind: str
+    path: str
+    position: int = 0
+    size: int = 0
+
+
+Before = Callable[[Operation], None]
+
+
+class Stopped(BaseException):
+    """The process ends here: nobody may catch it and go on."""
+
+
+class WatchedFile:
+    def __init__(self, disk: "WatchedDisk", file: File, path: str) -> None:
+        self._disk = disk
+        self._file = file
+        self._path = path
+
+    def read(self, position: int, size: int) -> bytes:
+        self._disk.note(Operation("read", self._path, position, size))
+        return self._file.read(position, size)
+
+    def write(self, position: int, data: Buffer) -> int:
+        self._disk.note(Operation("write", self._path, position, len(data)))
+        return self._file.write(position, data)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def truncate(self, size: int) -> None:
+        self._disk.note(Operation("truncate", self._path, 0, size))
+        self._file.truncate(size)
+
+    def sync(self) -> None:
+        self._disk.note(Operation("sync", self._path))
+
+    def close(self) -> None:
+        self._disk.open_count -= 1
+        self._file.close()
+
+
+class WatchedDisk:
+    """`before`, when set, is called with each operation before it happens; what it raises goes to the caller."""
+
+    def __init__(self, before: Before | None = None) -> None:
+        self._disk = LocalDisk()
+        self.before = before
+        self.operations: list[Operation] = []
+        self.open_count = 0
+
+    def note(self, operation: Operation) -> None:
+        self.operations.append(operation)
+        if self.before is not None:
+            self.before(operation)
+
+    def of_kind(self, kind: str, ending: str = "") -> list[Operation]:
+        return [done for done in self.operations if done.kind == kind and done.path.endswith(ending)]
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        kind = "create" if create and not self._disk.exists(path) else "open"
+        self.note(Operation(kind, path))
+        file = self._disk.open(path, create=create)
+        self.open_count += 1
+        return WatchedFile(self, file, path)
+
+    def exists(self, path: str) -> bool:
+        return self._disk.exists(path)
+
+    def list(self, directory: str) -> list[str]:
+        return self._disk.list(directory)
+
+    def make_directory(self, path: str) -> None:
+        self.note(Operation("make_directory", path))
+        self._disk.make_directory(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self.note(Operation("rename", target))
+        self._disk.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        self.note(Operation("unlink", path))
+        self._disk.unlink(path)
+
+    def sync_directory(self, path: str) -> None:
+        self.note(Operation("sync_directory", path))
+
+
+def stop_at(change: int) -> Before:
+    """Let that many changes happen and end the process at the next."""
+    left = [change]
+
+    def before(operation: Operation) -> None:
+        if operation.kind in CHANGES:
+            if left[0] == 0:
+                raise Stopped
+            left[0] -= 1
+
+    return before
