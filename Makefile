@@ -12,7 +12,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 # The stamps live in the environment they describe. Whatever a build reads is in BUILD_INPUTS.
 RUN_READY := $(VENV)/.goqueue-run
 TEST_READY := $(VENV)/.goqueue-test
-BUILD_INPUTS := pyproject.toml setup.py constraints.txt $(wildcard src/goqueue/codec/*.pyx src/goqueue/codec/*.h)
+BUILD_INPUTS := pyproject.toml setup.py constraints.txt $(wildcard src/goqueue/codec/*.pyx src/goqueue/codec/*.pxi src/goqueue/codec/*.h)
 CHECKED := src $(foreach room,sim tests bench,$(if $(wildcard $(room)/*.py),$(room)))
 
 .DEFAULT_GOAL := help

@@ -13,7 +13,7 @@ def compiled_codec() -> list[Extension]:
     extension = Extension(
         "goqueue.codec._compiled",
         sources=["src/goqueue/codec/_compiled.pyx"],
-        depends=["src/goqueue/codec/crc32c.h"],
+        depends=[f"src/goqueue/codec/{name}" for name in ("crc32c.h", "_constants.pxi", "_encode.pxi")],
         include_dirs=["src/goqueue/codec"],
         extra_compile_args=["-O3"],
     )

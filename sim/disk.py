@@ -98,9 +98,7 @@ class _Inode:
                 elif number < version:
                     first = max(change.position, start)
                     last = min(change.position + len(change.data), start + SECTOR_BYTES)
-                    sector[first - start : last - start] = change.data[
-                        first - change.position : last - change.position
-                    ]
+                    sector[first - start : last - start] = change.data[first - change.position : last - change.position]
             left[start:end] = sector[: end - start]
         return left
 

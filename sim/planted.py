@@ -10,8 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from goqueue import codec
+from goqueue.io.disk import File
+from goqueue.storage import recovery
 from goqueue.storage.index import OffsetIndex
+from goqueue.storage.segment import Segment
 from goqueue.storage.synced import Synced, SyncedMark
+from goqueue.storage.walk import Extent
 from sim.disk import SimDisk, SimFile
 
 Function = Callable[..., Any]
@@ -27,36 +32,51 @@ class Bug:
     """Given the right function, the wrong one."""
 
 
-def _does_nothing(right: Function) -> Function:
+def _does_nothing(_: Function) -> Function:
     def nothing(*_: object) -> None:
         """Says it is done."""
 
     return nothing
 
 
-def _no_mark(right: Function) -> Function:
-    def load(mark: SyncedMark) -> Synced | None:
-        found = right(mark)
-        return None if found is None else Synced(0, 0, 0)
+def _no_mark(_: Function) -> Function:
+    class NoMark(SyncedMark):
+        def load(self) -> Synced | None:
+            return None if super().load() is None else Synced(0, 0, 0)
 
-    return load
+    return NoMark
 
 
 def _late_points(right: Function) -> Function:
     def extend(index: OffsetIndex, offsets: "array[int]", positions: "array[int]") -> None:
-        """Two writers without an order between them: a point ends up behind its successor."""
+        """Two writers without an order between them: positions are recorded in another order than offsets."""
+        before = len(index.positions)
         right(index, offsets, positions)
-        if len(index.offsets) > 2:
-            for column in (index.offsets, index.positions):
-                column[-1], column[-2] = column[-2], column[-1]
+        column = index.positions
+        for at in range(max(before, 1), len(column)):
+            if at % 2:
+                column[at], column[at - 1] = column[at - 1], column[at]
 
     return extend
+
+
+def _cut_one_more(right: Function) -> Function:
+    def fold(recovery: Any, segment: Segment, file: File, extent: Extent, *, until_damage: bool = False) -> Any:
+        """Above the mark the last valid record is taken for the beginning of the tear."""
+        if until_damage:
+            scan = codec.scan(file.read(extent.position, extent.size - extent.position))
+            if scan.end < extent.size - extent.position and len(scan):
+                extent = extent._replace(limit=scan.offsets[-1])
+        return right(recovery, segment, file, extent, until_damage=until_damage)
+
+    return fold
 
 
 _ALL: Final = (
     Bug("skip-fsync", "File.sync does not reach the disk", SimFile, "sync", _does_nothing),
     Bug("skip-directory-fsync", "sync_directory does not reach the disk", SimDisk, "sync_directory", _does_nothing),
-    Bug("ignore-synced-mark", "recovery takes nothing as synced: damage is cut", SyncedMark, "load", _no_mark),
+    Bug("cut-too-much", "recovery cuts one valid record more", recovery._Recovery, "_fold", _cut_one_more),
+    Bug("ignore-synced-mark", "recovery takes nothing as synced: damage is cut", recovery, "SyncedMark", _no_mark),
     Bug("unordered-index", "index points are recorded out of order", OffsetIndex, "extend", _late_points),
 )
 BUGS: Final = {bug.name: bug for bug in _ALL}

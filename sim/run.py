@@ -32,7 +32,9 @@ class Result(NamedTuple):
         return f"python -m sim --room {self.room} --seed {self.seed}{bug} --trace"
 
 
-def run_seed(seed: int, *, room: str = "log", bug: str | None = None, show: Callable[[str], None] | None = None) -> Result:
+def run_seed(
+    seed: int, *, room: str = "log", bug: str | None = None, show: Callable[[str], None] | None = None
+) -> Result:
     """Run one seed; anything that comes out of it as an exception is its failure."""
     trace = Trace(show)
     failure = None

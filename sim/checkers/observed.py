@@ -47,7 +47,9 @@ def split(data: bytes | memoryview) -> list[Seen]:
 
 def observe(log: Log, *, max_bytes: int = 1 << 20) -> Observed:
     """Read everything, from the start to the end."""
-    observed = Observed(log.start_offset, log.end_offset, log.durable.value, [(entry.epoch, entry.start_offset) for entry in log.epochs])
+    observed = Observed(
+        log.start_offset, log.end_offset, log.durable.value, [(entry.epoch, entry.start_offset) for entry in log.epochs]
+    )
     offset = observed.start
     while offset < observed.end:
         try:

@@ -36,9 +36,7 @@ def before(disk: SimDisk, directory: str) -> Tail | None:
     contents = {
         int(name[:20]): disk.content(f"{directory}/{name}") for name in disk.list(directory) if name.endswith(".log")
     }
-    return Tail(
-        state.tail_base, synced, {base: contents[base] for base in sorted(contents) if base >= state.tail_base}
-    )
+    return Tail(state.tail_base, synced, {base: contents[base] for base in sorted(contents) if base >= state.tail_base})
 
 
 def check(tail: Tail, log: Log, observed: Observed, disk: SimDisk) -> None:

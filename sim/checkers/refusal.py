@@ -7,7 +7,7 @@ from sim.disk import SimDisk
 RULE = "refusal"
 
 
-def before(log: Log, disk: SimDisk) -> tuple[int, int]:
+def before(log: Log) -> tuple[int, int]:
     return log.end_offset, sum(segment.size for segment in log.segments)
 
 

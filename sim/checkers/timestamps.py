@@ -1,5 +1,7 @@
 """Append times never decrease along the log, whatever the clock did."""
 
+from itertools import pairwise
+
 from sim.checkers import require
 from sim.checkers.observed import Observed
 
@@ -7,7 +9,7 @@ RULE = "timestamps"
 
 
 def check(observed: Observed) -> None:
-    for before, after in zip(observed.read, observed.read[1:], strict=False):
+    for before, after in pairwise(observed.read):
         require(
             before.timestamp <= after.timestamp,
             RULE,

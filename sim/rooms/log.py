@@ -8,10 +8,13 @@ checker compares it with the history.
 """
 
 from bisect import bisect_right
+from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final
 
 from goqueue import codec
+from goqueue.model import limits
 from goqueue.model.errors import DiskFull, Quarantined, StaleEpoch, StorageFailed
 from goqueue.model.record import Extension, Record
 from goqueue.model.settings import Fsync, LogSettings
@@ -23,7 +26,18 @@ from goqueue.storage.lanes import LaneViews
 from goqueue.storage.log import Log
 from goqueue.storage.synced import FILE_NAME as SYNCED_FILE
 from goqueue.storage.synced import SyncedMark
-from sim.checkers import agreement, contiguous, durable, faithful, forward, recovery, refusal, require, timestamps
+from sim.checkers import (
+    agreement,
+    contiguous,
+    durable,
+    faithful,
+    forward,
+    recovery,
+    refusal,
+    require,
+    timestamps,
+    verified,
+)
 from sim.checkers.observed import Observed, observe, split
 from sim.clock import SimClock
 from sim.disk import CRASH_KINDS, Crashed, CrashKind, SimDisk
@@ -35,7 +49,7 @@ from sim.trace import Trace
 DIRECTORY: Final = "/data/logs/orders/0"
 KEYS: Final = (b"a", b"b", b"c", b"dd", b"", b"a longer key")
 COMPANIONS: Final = (".index", ".timeindex", ".view")
-UNSEALED_BEFORE_WRITER_SYNCS: Final = 6
+UNSEALED_BEFORE_WRITER_WAITS: Final = limits.MAX_UNSEALED_SEGMENTS - 1
 
 
 def run(rng: Random, trace: Trace) -> None:
@@ -61,8 +75,10 @@ class LogRoom:
         self.settings = self._settings()
         self.scheduler = Scheduler(self.clock, rng, trace)
         self.log: Log | None = None
-        self.syncing = False
+        self.background = False
         self.nested = False
+        self.waiting = 0
+        """Appends whose producers have no answer yet."""
         self.epoch = 0
 
     def _settings(self) -> LogSettings:
@@ -86,9 +102,8 @@ class LogRoom:
         self._survive(self._open)
         self._forget_companions()
 
-    def _survive(self, part: "object") -> None:
+    def _survive(self, part: Callable[[], None]) -> None:
         """Run a part of a life; when the process dies, open the log again until that succeeds."""
-        assert callable(part)
         try:
             part()
             return
@@ -142,7 +157,8 @@ class LogRoom:
         self.trace.event("crash", kind)
         self.scheduler.stop()
         self.log = None
-        self.syncing = self.nested = False
+        self.background = self.nested = False
+        self.waiting = 0
         self.disk.between = None
         self.disk.capacity = None
         self.disk.crash(self.rng, kind)
@@ -218,6 +234,7 @@ class LogRoom:
         """Indexes and views are never the truth: without them the log reads the same."""
         before = observe(self._the_log())
         self._the_log().close()
+        verified.check(self.history, before, self.disk, DIRECTORY)
         for name in self.disk.list(DIRECTORY):
             if name.endswith(COMPANIONS):
                 self.disk.unlink(f"{DIRECTORY}/{name}")
@@ -293,17 +310,20 @@ class LogRoom:
             self.rng.choice(chores)()
 
     def _others_go_on(self, kind: str) -> None:
-        """A sync is in its own thread: while it is inside a call to the disk the writer and a reader may go on."""
-        if not self.syncing or self.nested or self.rng.random() > 0.25:
+        """Syncing and cleaning have their own thread: while it is inside a call to the disk, others may go on.
+
+        Not when they would have to wait for it, as a writer does with many unsealed segments, and a reader
+        of a segment that is being exchanged.
+        """
+        if not self.background or self.nested or self.rng.random() > 0.25:
             return
-        log = self._the_log()
-        if sum(1 for segment in log.segments if not segment.seal) > UNSEALED_BEFORE_WRITER_SYNCS:
-            return
+        segments = self._the_log().segments
         self.nested = True
         try:
             if self.rng.random() < 0.7:
-                self._append()
-            else:
+                if sum(1 for segment in segments if not segment.seal) < UNSEALED_BEFORE_WRITER_WAITS:
+                    self._append()
+            elif not any(segment.retired for segment in segments):
                 self._read_once()
         finally:
             self.nested = False
@@ -313,7 +333,7 @@ class LogRoom:
     def _append(self) -> None:
         log, history = self._the_log(), self.history
         block = codec.encode(self._records())
-        earlier = refusal.before(log, self.disk)
+        earlier = refusal.before(log)
         now = self.clock.now
         try:
             appended = log.append(block, now=now)
@@ -332,6 +352,14 @@ class LogRoom:
             f"an append at {history.end} was put at {appended.first_offset} to {appended.next_offset}",
         )
         history.append(entries)
+        log.durable.when(appended.next_offset, partial(self._answer, appended.next_offset))
+        self.waiting += 1
+
+    def _answer(self, offset: int, error: Exception | None) -> None:
+        """What a producer waits for: from here on its records must survive a power cut."""
+        self.waiting -= 1
+        if error is None:
+            self.history.synced(offset)
 
     def _stamped(self, block: bytearray) -> list[Entry]:
         """The entries of a block that the log has stamped; none if it had not come to that."""
@@ -371,13 +399,15 @@ class LogRoom:
 
     def _sync_once(self) -> None:
         log = self._the_log()
-        self.syncing = True
+        self.background = True
         try:
             log.sync()
         finally:
-            self.syncing = False
+            self.background = False
         self.history.synced(log.durable.value)
         self.trace.event("synced", log.durable.value)
+        if log.durable.value == log.end_offset:
+            require(not self.waiting, "durable", f"all is durable and {self.waiting} producers still wait")
 
     def _read_once(self) -> None:
         log, history, rng = self._the_log(), self.history, self.rng
@@ -440,12 +470,15 @@ class LogRoom:
         log = self._the_log()
         self.history.cleanings.append(self.clock.now)
         self.trace.event("clean?", self.clock.now)
+        self.background = True
         try:
             report = clean(log, self.clock.now)
         except DiskFull:
             self.trace.event("refused clean")
         else:
             self.trace.event("cleaned", report.removed_segments, report.rewritten_segments, report.removed_records)
+        finally:
+            self.background = False
         self._look()
 
     def _roll(self) -> None:

@@ -29,27 +29,30 @@ class Mark:
         """Call back once `value >= threshold`, at once if it is already so."""
         with self._lock:
             failure = self.failure
-            if failure is None and self.value < threshold:
+            if failure is None:
                 heapq.heappush(self._waiting, (threshold, next(self._order), callback))
-                return
-        callback(failure if self.value < threshold else None)
+        # Only now look at the value: `advance` sets it first and looks for who waits afterwards.
+        if failure is None:
+            self._wake(self.value)
+        else:
+            callback(failure if self.value < threshold else None)
 
     def advance(self, value: int) -> None:
         """Move to `value` (never back) and wake who waited for it."""
         if value <= self.value:
             return
         self.value = value
-        if not self._waiting:
-            return
-        for callback in self._reached(value):
-            callback(None)
+        if self._waiting:
+            self._wake(value)
 
-    def _reached(self, value: int) -> list[Callback]:
+    def _wake(self, value: int) -> None:
+        """Call back everybody whose threshold is reached."""
         woken = []
         with self._lock:
             while self._waiting and self._waiting[0][0] <= value:
                 woken.append(heapq.heappop(self._waiting)[2])
-        return woken
+        for callback in woken:
+            callback(None)
 
     def rewind(self, value: int, error: Exception) -> None:
         """The positions above `value` are gone: who waits for them gets `error`."""

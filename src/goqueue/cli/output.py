@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Final
 
 import msgspec
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +19,9 @@ from goqueue.model import limits
 
 _WIDTH_OF_A_PIPE: Final = 120
 """Columns of a table nobody looks at directly, unless COLUMNS says otherwise."""
+
+
+COLUMN_GAP: Final = 2
 
 
 class Format(StrEnum):
@@ -54,7 +56,8 @@ def print_json(value: object) -> None:
 
 
 def new_table(*columns: str, numbers: tuple[str, ...] = ()) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold")
+    """Columns two spaces apart (`COLUMN_GAP`), no lines: easy on the eye, easy to cut with tools."""
+    table = Table(box=None, pad_edge=False, padding=(0, COLUMN_GAP, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     return table

@@ -47,3 +47,13 @@ def show_time(unix_ms: int) -> str:
     except OverflowError:
         return f"{unix_ms} ms"
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+def show_day(unix_ms: int) -> str:
+    """The first part of `show_time`: the day in UTC."""
+    return show_time(unix_ms).partition("T")[0]
+
+
+def show_clock(unix_ms: int) -> str:
+    """The second part of `show_time`: the time of that day, in UTC."""
+    return show_time(unix_ms).rpartition("T")[2]

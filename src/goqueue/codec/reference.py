@@ -10,12 +10,13 @@ This module knows bytes only: no files, no clocks, no topics.
 
 import struct
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import crc32c as crc32c_package
 import mmh3
 
+from goqueue.codec.encoding import LONG, SEQUENCE, SHORT, checksum, encode
 from goqueue.codec.layout import (
     BLOB_BIT,
     BLOB_LENGTH_BYTES,
@@ -38,21 +39,20 @@ from goqueue.codec.layout import (
     Field,
     Flag,
     Problem,
-    Refusal,
     Scan,
     Selection,
 )
 from goqueue.model.errors import InvalidRecord
-from goqueue.model.limits import MAX_BLOB_BYTES, MAX_HEADERS_BYTES, MAX_KEY_BYTES, MAX_RECORD_BYTES
+from goqueue.model.limits import MAX_BLOB_BYTES, MAX_RECORD_BYTES
 from goqueue.model.record import Extension, Producer, Record
+
+__all__ = ["crc32c", "decode", "encode", "field_values", "milestones", "murmur3", "scan", "select", "stamp"]
 
 Block = bytes | bytearray | memoryview
 assert array("I").itemsize == 4
 assert array("q").itemsize == 8
 
 ALL_FLAGS: Final = int(Flag.EXTENSION | Flag.NO_KEY | Flag.NO_VALUE | Flag.CONTROL | Flag.COMMIT)
-CHECKED_AGAIN_AT: Final = OFFSET_AT
-"""The checksum covers [0, CRC_AT) and everything from here on: every byte but its own four."""
 EXTENSION_AT: Final = HEADER_BYTES
 MASK_AT: Final = EXTENSION_AT + EXTENSION_LENGTH_BYTES
 FIELDS_AT: Final = MASK_AT + MASK_BYTES
@@ -62,11 +62,6 @@ MAX_STAMP: Final = 2**62
 SEQUENCE_MASK: Final = 2**31 - 1
 """A producer's sequence goes on at 0 after this."""
 
-SHORT: Final = struct.Struct(">H")
-LONG: Final = struct.Struct(">q")
-SEQUENCE: Final = struct.Struct(">hHi")
-"""The PRODUCER_SEQUENCE field: epoch, zero, sequence."""
-
 
 class _Broken(Exception):
     """The bytes looked at are not a record."""
@@ -74,10 +69,6 @@ class _Broken(Exception):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.problem = problem
-
-
-class _Refused(Exception):
-    """The record cannot be encoded; the message says why."""
 
 
 class _Parts(NamedTuple):
@@ -151,17 +142,13 @@ def _problem_of_beginning(beginning: bytes) -> Problem:
 def _examine(block: memoryview, start: int, *, verify: bool = True) -> _Parts:
     """Check everything about the record at `start`."""
     parts = _locate(block, start)
-    if verify and _checksum(block[start : parts.end]) != parts.checksum:
+    if verify and checksum(block[start : parts.end]) != parts.checksum:
         raise _Broken(Problem.CHECKSUM)
     if parts.flags & Flag.EXTENSION:
         _check_extension(block[start + MASK_AT : parts.key])
     if parts.end > parts.headers:
         _check_headers(block[parts.headers : parts.end])
     return parts
-
-
-def _checksum(record: bytes | bytearray | memoryview) -> int:
-    return crc32c_package.crc32c(record[CHECKED_AGAIN_AT:], crc32c_package.crc32c(record[:CRC_AT]))
 
 
 def _field_bits(mask: int) -> list[int]:
@@ -208,108 +195,7 @@ def _check_headers(section: memoryview) -> None:
         raise _Broken(Problem.HEADERS)
 
 
-# --- Writing
-
-
-def encode(records: Iterable[Record]) -> bytearray:
-    """The records as one block; raises `InvalidRecord` for the first one that breaks a limit."""
-    block = bytearray()
-    for index, record in enumerate(records):
-        try:
-            block += _encode_one(record)
-        except _Refused as refused:
-            raise InvalidRecord(str(refused), index=index, position=len(block)) from None
-    return block
-
-
-def _encode_one(record: Record) -> bytearray:
-    flags = 0
-    if not 0 <= record.priority < LANES:
-        raise _Refused(Refusal.PRIORITY)
-    if record.commit and not record.control:
-        raise _Refused(Refusal.COMMIT)
-    if record.control:
-        flags |= Flag.COMMIT | Flag.CONTROL if record.commit else Flag.CONTROL
-    if record.key is None:
-        flags |= Flag.NO_KEY
-    if record.value is None:
-        flags |= Flag.NO_VALUE
-    key = record.key or b""
-    value = record.value or b""
-    if len(key) > MAX_KEY_BYTES:
-        raise _Refused(Refusal.KEY)
-    headers = _encode_headers(record.headers)
-    _check_number(record.offset, bits=64)
-    _check_number(record.timestamp, bits=64)
-    extension = _encode_extension(record.extension) if record.extension is not None else b""
-    if extension:
-        flags |= Flag.EXTENSION
-    if HEADER_BYTES + len(extension) + len(key) + len(value) + len(headers) > MAX_RECORD_BYTES:
-        raise _Refused(Refusal.RECORD)
-    encoded = bytearray(
-        HEADER.pack(
-            MAGIC, VERSION, flags, 0, record.offset, record.timestamp, record.priority, 0,
-            len(key), len(value), len(headers),
-        )
-    )  # fmt: skip
-    encoded += extension
-    encoded += key
-    encoded += value
-    encoded += headers
-    encoded[CRC_AT:OFFSET_AT] = _checksum(encoded).to_bytes(4, "big")
-    return encoded
-
-
-def _check_number(number: int, *, bits: int) -> None:
-    if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
-        raise _Refused(Refusal.NUMBER)
-
-
-def _encode_headers(headers: tuple[tuple[str, bytes], ...]) -> bytes:
-    if not headers:
-        return b""
-    pieces: list[bytes] = []
-    for name, value in headers:
-        try:
-            pieces.append(name.encode("utf-8", "surrogateescape"))
-        except UnicodeEncodeError:
-            raise _Refused(Refusal.HEADER_NAME) from None
-        pieces.append(value)
-    if HEADER_COUNT_BYTES + sum(HEADER_LENGTH_BYTES + len(piece) for piece in pieces) > MAX_HEADERS_BYTES:
-        raise _Refused(Refusal.HEADERS)
-    return SHORT.pack(len(headers)) + b"".join(SHORT.pack(len(piece)) + piece for piece in pieces)
-
-
-def _encode_extension(extension: Extension) -> bytes:
-    """Empty when nothing is set: a mask of zero is not a record's to carry."""
-    fields: dict[Field, bytes] = {}
-    for field, number in (
-        (Field.DELIVER_AT, extension.deliver_at),
-        (Field.EXPIRES_AT, extension.expires_at),
-        (Field.EVENT_TIME, extension.event_time),
-        (Field.TRANSACTION, extension.transaction),
-    ):
-        if number is not None:
-            _check_number(number, bits=64)
-            fields[field] = LONG.pack(number)
-    if extension.producer is not None:
-        _check_number(extension.producer.producer_id, bits=64)
-        _check_number(extension.producer.producer_epoch, bits=16)
-        _check_number(extension.producer.sequence, bits=32)
-        fields[Field.PRODUCER_ID] = LONG.pack(extension.producer.producer_id)
-        fields[Field.PRODUCER_SEQUENCE] = SEQUENCE.pack(
-            extension.producer.producer_epoch, 0, extension.producer.sequence
-        )
-    mask = sum(1 << field for field in fields)
-    body = b"".join(fields[field] for field in sorted(fields))
-    if extension.blob is not None:
-        if len(extension.blob) > MAX_BLOB_BYTES:
-            raise _Refused(Refusal.BLOB)
-        mask |= 1 << BLOB_BIT
-        body += SHORT.pack(len(extension.blob)) + extension.blob
-    if not mask:
-        return b""
-    return SHORT.pack(MASK_BYTES + len(body)) + SHORT.pack(mask) + body
+# --- Stamping
 
 
 def stamp(block: bytearray | memoryview, *, offset: int, timestamp: int, producer: Producer | None = None) -> Scan:
@@ -377,10 +263,8 @@ def _stamped_head(
         LONG.pack_into(head, at[Field.PRODUCER_ID], producer.producer_id)
         sequence = (producer.sequence + index) & SEQUENCE_MASK
         SEQUENCE.pack_into(head, at[Field.PRODUCER_SEQUENCE], producer.producer_epoch, 0, sequence)
-    checksum = crc32c_package.crc32c(head[:CRC_AT])
-    checksum = crc32c_package.crc32c(head[CHECKED_AGAIN_AT:], checksum)
-    checksum = crc32c_package.crc32c(block[start + head_bytes : parts.end], checksum)
-    head[CRC_AT:OFFSET_AT] = checksum.to_bytes(4, "big")
+    crc = crc32c(block[start + head_bytes : parts.end], checksum(head))
+    head[CRC_AT:OFFSET_AT] = crc.to_bytes(4, "big")
     return head
 
 

@@ -238,6 +238,7 @@ def _write_survivors(log: Log, group: list[SealedSegment], keep: Keep, done: Tra
                         last = scan.timestamps[-1]
                         size, count = size + len(block), count + len(scan)
         target.sync()
+        log.disk.sync_directory(log.directory)  # the state file must not name a file that may vanish
     except BaseException:
         log.disk.unlink(path)
         raise

@@ -61,6 +61,8 @@ class SyncDriver:
                 self._on_failure(failure)
             except LogClosed:
                 pass
+            except Exception as error:  # nobody may go on waiting for a sync that will not come
+                self._on_failure(log.fail(f"sync broke: {error!r}"))
             finally:
                 with self._changed:
                     self._busy.discard(log)

@@ -221,9 +221,9 @@ class Log:
         if len(self._catalogue.unsealed()) > limits.MAX_UNSEALED_SEGMENTS:
             self.sync()
         following = Segment(self.directory, end, Derived(end, self.settings.index_interval_bytes, self.kinds))
-        self._names_dirty = True
         with self._or_fail("creating a segment"):
             self.disk.open(following.key.path, create=True).close()
+        self._names_dirty = True  # after the name is there, before anybody can sync what is in the file
         self._catalogue.add(following)
         self._tail = _Tail(following, 0, end)
         self._ask(rolled=True)
@@ -312,11 +312,14 @@ class Log:
         try:
             yield
         except OSError as error:
-            self._failure = StorageFailed(
-                f"{self.directory}: {doing} failed: {error}; stop, check the disk, start again"
-            )
-            self.durable.fail(self._failure)
-            raise self._failure from error
+            raise self.fail(f"{doing} failed: {error}") from error
+
+    def fail(self, reason: str) -> StorageFailed:
+        """Stop here: every call and everybody waiting gets the error that is returned."""
+        failure = StorageFailed(f"{self.directory}: {reason}; stop, check the disk, start again")
+        self._failure = failure
+        self.durable.fail(failure)
+        return failure
 
     def _check(self) -> None:
         if self._failure is not None:

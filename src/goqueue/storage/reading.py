@@ -121,13 +121,15 @@ class Reader:
                     return Chunk(memoryview(data)[found.start : found.end], found.count, found.last_offset + 1)
                 cut_short = start + len(data) < stop
                 if found.problem is Problem.NONE and (found.end < len(data) or not cut_short):
-                    return None
+                    break
                 if found.problem not in (Problem.NONE, Problem.INCOMPLETE) or not cut_short:
                     return self._meet_damage(segment, file, offset, limit, max_bytes, max_count)
                 if found.end == 0:
                     want *= 2
                 start += found.end
-        return None
+            if segment.traits & Trait.CLEANED:
+                return None
+            return self._meet_damage(segment, file, offset, limit, max_bytes, max_count)
 
     def _bounds(self, segment: Segment, derived: Derived, offset: int) -> tuple[int, int]:
         """The bytes to look in: from the index point before `offset`, around ranges known to be damaged."""

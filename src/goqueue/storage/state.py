@@ -22,10 +22,10 @@ FILE_NAME: Final = "log.state"
 VERSION: Final = 1
 NOT_TRUNCATING: Final = -1
 
-_HEAD: Final = struct.Struct(">HqqqqqII")
+HEAD: Final = struct.Struct(">HqqqqqII")
 """version, start offset, tail base, next seal, truncate to, last timestamp, count of epochs, of sealed segments."""
-_EPOCH: Final = struct.Struct(">qq")
-_SEALED: Final = struct.Struct(">qqqqqqqB")
+EPOCH: Final = struct.Struct(">qq")
+SEALED: Final = struct.Struct(">qqqqqqqB")
 
 
 class Trait(IntFlag):
@@ -71,7 +71,7 @@ class LogState(msgspec.Struct, frozen=True):
 
 def to_bytes(state: LogState) -> bytes:
     parts = [
-        _HEAD.pack(
+        HEAD.pack(
             VERSION,
             state.start_offset,
             state.tail_base,
@@ -82,8 +82,8 @@ def to_bytes(state: LogState) -> bytes:
             len(state.sealed),
         )
     ]
-    parts += [_EPOCH.pack(entry.epoch, entry.start_offset) for entry in state.epochs]
-    parts += [_SEALED.pack(*msgspec.structs.astuple(segment)) for segment in state.sealed]
+    parts += [EPOCH.pack(entry.epoch, entry.start_offset) for entry in state.epochs]
+    parts += [SEALED.pack(*msgspec.structs.astuple(segment)) for segment in state.sealed]
     return envelope.wrap(envelope.Kind.STATE, b"".join(parts))
 
 
@@ -92,11 +92,11 @@ def from_bytes(data: bytes) -> LogState:
     payload = envelope.unwrap(envelope.Kind.STATE, data)
     if payload is None:
         raise ValueError("its checksum does not match")
-    version, start, tail, seal, truncate_to, timestamp, epochs, sealed = _HEAD.unpack_from(payload)
+    version, start, tail, seal, truncate_to, timestamp, epochs, sealed = HEAD.unpack_from(payload)
     if version != VERSION:
         raise ValueError(f"its version is {version}, this GoQueue reads {VERSION}")
-    middle = _HEAD.size + epochs * _EPOCH.size
-    if len(payload) != middle + sealed * _SEALED.size:
+    middle = HEAD.size + epochs * EPOCH.size
+    if len(payload) != middle + sealed * SEALED.size:
         raise ValueError("its lists do not add up")
     return LogState(
         start,
@@ -104,8 +104,8 @@ def from_bytes(data: bytes) -> LogState:
         seal,
         truncate_to,
         timestamp,
-        tuple(LeaderEpoch(*entry) for entry in _EPOCH.iter_unpack(payload[_HEAD.size : middle])),
-        tuple(SealedSegment(*entry) for entry in _SEALED.iter_unpack(payload[middle:])),
+        tuple(LeaderEpoch(*entry) for entry in EPOCH.iter_unpack(payload[HEAD.size : middle])),
+        tuple(SealedSegment(*entry) for entry in SEALED.iter_unpack(payload[middle:])),
     )
 
 

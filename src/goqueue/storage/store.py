@@ -1,6 +1,7 @@
 """A data directory and the logs in it: one process, one lock, one budget of open files and memory."""
 
 import re
+from contextlib import ExitStack
 
 from goqueue.io.directory_lock import DirectoryLock
 from goqueue.io.disk import Disk, LocalDisk
@@ -73,14 +74,13 @@ class Store:
         return log_names(self.data_dir, self.disk)
 
     def close(self) -> None:
-        """Sync and close every log, then give the directory back."""
+        """Sync and close every log, then give the directory back. Raises the first error, after all of that."""
         self._driver.stop()
-        try:
+        with ExitStack() as rest:
+            rest.callback(self._lock.release)
+            rest.callback(self.files.close)
             for log in self._logs.values():
-                log.close()
-        finally:
-            self.files.close()
-            self._lock.release()
+                rest.callback(log.close)
 
     def __enter__(self) -> "Store":
         return self

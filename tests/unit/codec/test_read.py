@@ -163,7 +163,7 @@ def test_layout_positions_are_those_of_its_struct() -> None:
 
 
 def chosen(choice: str) -> subprocess.CompletedProcess[str]:
-    program = "from goqueue import codec; print(codec.COMPILED, codec.encode.__module__)"
+    program = "from goqueue import codec; print(codec.COMPILED, codec.scan.__module__)"
     environment = {**os.environ, "GOQUEUE_CODEC": choice, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
 

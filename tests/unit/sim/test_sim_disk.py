@@ -1,6 +1,7 @@
 """The simulated disk: every rule of what a crash leaves, and every fault, by itself."""
 
 import errno
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -233,30 +234,34 @@ def test_crash_inside_a_write_leaves_a_part_of_it_and_a_dead_disk() -> None:
         file.write(0, b"1")
         with pytest.raises(Crashed):
             file.write(1, b"234567")
-        for call in (file.size, file.sync, lambda: disk.list("/d"), lambda: disk.open("/d/f")):
-            with pytest.raises(Crashed):
-                call()
+        with pytest.raises(Crashed):
+            file.size()
+        with pytest.raises(Crashed):
+            disk.list("/d")
         disk.crash(Random(seed), "kill")
         assert b"1234567".startswith(disk.content("/d/f"))
         lengths.add(len(disk.content("/d/f")))
     assert lengths == set(range(1, 8))
 
 
-@pytest.mark.parametrize("change", ["create", "rename", "unlink", "truncate", "mkdir"])
+CHANGES: dict[str, Callable[[SimDisk], object]] = {
+    "create": lambda disk: disk.open("/d/g", create=True),
+    "rename": lambda disk: disk.rename("/d/f", "/d/g"),
+    "unlink": lambda disk: disk.unlink("/d/f"),
+    "truncate": lambda disk: disk.open("/d/f").truncate(1),
+    "mkdir": lambda disk: disk.make_directory("/d/e"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_crash_inside_a_change_that_cannot_be_half_done_does_it_or_not(change: str) -> None:
     seen = set()
     for seed in SEEDS:
         disk = make(seed)
-        file = durable_file(disk, b"data")
+        durable_file(disk, b"data")
         disk.crash_at(1)
         with pytest.raises(Crashed):
-            {
-                "create": lambda: disk.open("/d/g", create=True),
-                "rename": lambda: disk.rename("/d/f", "/d/g"),
-                "unlink": lambda: disk.unlink("/d/f"),
-                "truncate": lambda: file.truncate(1),
-                "mkdir": lambda: disk.make_directory("/d/e"),
-            }[change]()
+            CHANGES[change](disk)
         disk.crash(Random(seed), "kill")
         seen.add((tuple(disk.list("/d")), disk.content("/d/f") if disk.exists("/d/f") else b""))
     assert len(seen) == 2
@@ -352,3 +357,22 @@ def test_another_task_may_take_its_turn_before_any_change() -> None:
     disk.between = kinds.append
     durable_file(disk, b"a")
     assert kinds == ["create", "write", "sync", "sync_directory"]
+
+
+def test_a_sync_does_not_cover_what_is_written_while_it_is_under_way() -> None:
+    seen = set()
+    for seed in SEEDS:
+        disk = make()
+        file = durable_file(disk, b"....")
+        file.write(0, b"ab")
+
+        def meanwhile(kind: str, disk: SimDisk = disk, file: SimFile = file) -> None:
+            disk.between = None
+            file.write(2, b"cd")
+
+        disk.between = meanwhile
+        file.sync()
+        assert disk.unsynced("/d/f") == 1
+        disk.crash(Random(seed), "power")
+        seen.add(disk.content("/d/f"))
+    assert seen == {b"ab..", b"abcd"}

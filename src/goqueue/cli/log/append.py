@@ -3,6 +3,7 @@
 What it prints is an acknowledgement: it appears after the fsync, or not at all.
 """
 
+import io
 import os
 import stat
 import sys
@@ -64,7 +65,9 @@ def append(
         return
     if sys.stdin.isatty():
         note("reading messages from the terminal, one a line; Ctrl-D ends")
-    source = blocks(sys.stdin.buffer, message, min(BLOCK_BYTES, segment_bytes))
+    stdin = sys.stdin.buffer
+    assert isinstance(stdin, io.BufferedIOBase)
+    source = blocks(stdin, message, min(BLOCK_BYTES, segment_bytes))
     append_blocks(data_dir, name, settings, source, input_bytes=_input_bytes())
 
 

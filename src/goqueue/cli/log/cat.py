@@ -80,7 +80,7 @@ def _print_some(directory: str, bounds: Bounds) -> bool:
 
 def print_records(found: Iterable[list[Record] | Unreadable]) -> bool:
     """Print tables as records come, and damage in its place; True when there was damage."""
-    damaged = empty = False
+    damaged = False
     nothing = True
     target = console()
     for is_record, group in itertools.groupby(_one_by_one(found), lambda item: isinstance(item, Record)):
@@ -94,7 +94,7 @@ def print_records(found: Iterable[list[Record] | Unreadable]) -> bool:
             continue
         while page := [record for record in itertools.islice(group, _PAGE_ROWS) if isinstance(record, Record)]:
             target.print(record_table(page, target.width))
-    if nothing and not empty:
+    if nothing:
         note("no records there")
     return damaged
 

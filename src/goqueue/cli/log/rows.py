@@ -1,7 +1,7 @@
 """Records as a person or a program reads them: rows of a table that fits the terminal, or JSON objects."""
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -9,29 +9,36 @@ from rich.cells import cell_len, set_cell_size
 from rich.table import Table
 from rich.text import Text
 
-from goqueue.cli.output import new_table, printable, show_bytes
-from goqueue.cli.times import show_time
-from goqueue.model.record import Lane, Record
+from goqueue.cli.output import COLUMN_GAP, new_table, printable, show_bytes
+from goqueue.cli.times import show_clock, show_day, show_time
+from goqueue.model.record import Extension, Lane, Record
 
-_KEY_WIDTH: Final = 24
-_HEADERS_WIDTH: Final = 28
+_WIDEST: Final = {"key": 24, "headers": 28}
 _LEAST_VALUE_WIDTH: Final = 16
+_MOST_LETTERS: Final = 1000
+"""More of a value than any terminal shows."""
 _LANE_STYLES: Final = {Lane.CRITICAL: "bold red", Lane.HIGH: "yellow", Lane.LOW: "dim", Lane.BACKGROUND: "dim"}
 
 
 def record_table(records: Sequence[Record], width: int) -> Table:
-    """One line a record; the value takes the width that is left. Columns nobody uses are left out."""
-    rows = [_row(record) for record in records]
+    """One line a record; the value takes the width that is left. Columns nobody uses are left out.
+
+    Records of one day have the day above the table and only the time of day in it.
+    """
+    days = {show_day(record.timestamp) for record in records}
+    day = days.pop() if len(days) == 1 else None
+    rows = [_row(record, day) for record in records]
     columns = ["offset", "time", "lane", "key", "value"]
-    columns += ["headers"] if any(record.headers for record in records) else []
-    columns += ["notes"] if any(row.notes for row in rows) else []
+    columns += [name for name in ("headers", "notes") if any(getattr(row, name) for row in rows)]
     widths = {name: max(len(name), *(cell_len(getattr(row, name).plain) for row in rows)) for name in columns}
-    widths["key"] = min(widths["key"], _KEY_WIDTH)
-    if "headers" in widths:
-        widths["headers"] = min(widths["headers"], _HEADERS_WIDTH)
-    others = sum(widths[name] for name in columns if name != "value") + 2 * (len(columns) - 1)
+    for name, most in _WIDEST.items():
+        if name in widths:
+            widths[name] = min(widths[name], most)
+    others = sum(widths[name] + COLUMN_GAP for name in columns if name != "value")
     widths["value"] = min(widths["value"], max(width - others, _LEAST_VALUE_WIDTH))
     table = new_table(*columns, numbers=("offset",))
+    if day is not None:
+        table.title, table.title_justify, table.title_style = f"{day} UTC", "left", "dim"
     for row in rows:
         table.add_row(*(_shortened(getattr(row, name), widths[name]) for name in columns))
     return table
@@ -47,37 +54,35 @@ class _Row(NamedTuple):
     notes: Text
 
 
-def _row(record: Record) -> _Row:
+def _row(record: Record, day: str | None) -> _Row:
     lane = Lane(record.priority)
+    headers = (f"{printable(name)}={show_bytes(value, _WIDEST['headers'])}" for name, value in record.headers)
     return _Row(
         Text(str(record.offset)),
-        Text(show_time(record.timestamp), style="cyan"),
+        Text(show_time(record.timestamp) if day is None else show_clock(record.timestamp), style="cyan"),
         Text(lane.name.lower(), style=_LANE_STYLES.get(lane, "")),
         _bytes(record.key),
         _bytes(record.value),
-        Text(", ".join(f"{printable(name)}={show_bytes(value, _HEADERS_WIDTH)}" for name, value in record.headers)),
-        Text(", ".join(_notes(record)), style="magenta"),
+        Text(", ".join(headers)),
+        Text(", ".join(_notes(record, day)), style="magenta"),
     )
 
 
 def _bytes(data: bytes | None) -> Text:
     if data is None:
         return Text("none", style="dim italic")
-    return Text(show_bytes(data, 1000)) if data else Text("empty", style="dim italic")
+    return Text(show_bytes(data, _MOST_LETTERS)) if data else Text("empty", style="dim italic")
 
 
-def _notes(record: Record) -> list[str]:
-    notes = []
-    extension = record.extension
-    if extension is not None and extension.deliver_at is not None:
-        notes.append(f"deliver at {show_time(extension.deliver_at)}")
-    if extension is not None and extension.expires_at is not None:
-        notes.append(f"expires {show_time(extension.expires_at)}")
+def _notes(record: Record, day: str | None) -> Iterator[str]:
+    extension = record.extension or Extension()
+    for word, time in (("due", extension.deliver_at), ("expires", extension.expires_at)):
+        if time is not None:
+            yield f"{word} {show_clock(time) if show_day(time) == day else show_time(time)}"
     if record.control:
-        notes.append("commit" if record.commit else "control")
-    if record.value is None and record.key is not None and not record.control:
-        notes.append("tombstone")
-    return notes
+        yield "commit" if record.commit else "control"
+    elif record.value is None and record.key is not None:
+        yield "tombstone"
 
 
 def _shortened(text: Text, width: int) -> Text:

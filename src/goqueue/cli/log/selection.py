@@ -56,6 +56,8 @@ def select(directory: str, disk: Disk, bounds: Bounds) -> Iterator[list[Record] 
     while left > 0:
         log = OfflineLog(directory, disk)
         offset = max(offset, log.start_offset)
+        if log.state.truncate_to != NOT_TRUNCATING:
+            bounds = bounds._replace(to_offset=min(bounds.to_offset, log.state.truncate_to))
         for segment, item in _walk(log, disk, offset, bounds):
             if isinstance(item, Run):
                 records = _within(item, offset, left, bounds)
@@ -80,12 +82,11 @@ def select(directory: str, disk: Disk, bounds: Bounds) -> Iterator[list[Record] 
 
 def _walk(log: OfflineLog, disk: Disk, offset: int, bounds: Bounds) -> Iterator[_Met]:
     """The runs and damaged ranges of the segments that may hold what is wanted."""
-    end = bounds.to_offset
-    if log.state.truncate_to != NOT_TRUNCATING:
-        end = min(end, log.state.truncate_to)
     for segment in log.segments():
         entry = segment.entry
-        if segment.base >= end or (entry is not None and entry.count and entry.first_timestamp >= bounds.to_time):
+        if segment.base >= bounds.to_offset:
+            return
+        if entry is not None and entry.count and entry.first_timestamp >= bounds.to_time:
             return
         if segment.extent.limit <= offset or (entry is not None and entry.last_timestamp < bounds.from_time):
             continue

@@ -1,0 +1,142 @@
+"""Records to bytes, in plain Python: the writing half of the reference. A record that breaks a limit is refused."""
+
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+import crc32c
+
+from goqueue.codec.layout import (
+    BLOB_BIT,
+    CRC_AT,
+    HEADER,
+    HEADER_BYTES,
+    HEADER_COUNT_BYTES,
+    HEADER_LENGTH_BYTES,
+    LANES,
+    MAGIC,
+    MASK_BYTES,
+    OFFSET_AT,
+    VERSION,
+    Field,
+    Flag,
+    Refusal,
+)
+from goqueue.model.errors import InvalidRecord
+from goqueue.model.limits import MAX_BLOB_BYTES, MAX_HEADERS_BYTES, MAX_KEY_BYTES, MAX_RECORD_BYTES
+from goqueue.model.record import Extension, Record
+
+SHORT: Final = struct.Struct(">H")
+LONG: Final = struct.Struct(">q")
+SEQUENCE: Final = struct.Struct(">hHi")
+"""The PRODUCER_SEQUENCE field: epoch, zero, sequence."""
+
+
+class _Refused(Exception):
+    """The record cannot be encoded; the message says why."""
+
+
+def encode(records: Iterable[Record]) -> bytearray:
+    """The records as one block; raises `InvalidRecord` for the first one that breaks a limit."""
+    block = bytearray()
+    for index, record in enumerate(records):
+        try:
+            block += _encode_one(record)
+        except _Refused as refused:
+            raise InvalidRecord(str(refused), index=index, position=len(block)) from None
+    return block
+
+
+def _encode_one(record: Record) -> bytearray:
+    flags = 0
+    if not 0 <= record.priority < LANES:
+        raise _Refused(Refusal.PRIORITY)
+    if record.commit and not record.control:
+        raise _Refused(Refusal.COMMIT)
+    if record.control:
+        flags |= Flag.COMMIT | Flag.CONTROL if record.commit else Flag.CONTROL
+    if record.key is None:
+        flags |= Flag.NO_KEY
+    if record.value is None:
+        flags |= Flag.NO_VALUE
+    key = record.key or b""
+    value = record.value or b""
+    if len(key) > MAX_KEY_BYTES:
+        raise _Refused(Refusal.KEY)
+    headers = _encode_headers(record.headers)
+    _check_number(record.offset, bits=64)
+    _check_number(record.timestamp, bits=64)
+    extension = _encode_extension(record.extension) if record.extension is not None else b""
+    if extension:
+        flags |= Flag.EXTENSION
+    if HEADER_BYTES + len(extension) + len(key) + len(value) + len(headers) > MAX_RECORD_BYTES:
+        raise _Refused(Refusal.RECORD)
+    encoded = bytearray(
+        HEADER.pack(
+            MAGIC, VERSION, flags, 0, record.offset, record.timestamp, record.priority, 0,
+            len(key), len(value), len(headers),
+        )
+    )  # fmt: skip
+    encoded += extension
+    encoded += key
+    encoded += value
+    encoded += headers
+    encoded[CRC_AT:OFFSET_AT] = checksum(encoded).to_bytes(4, "big")
+    return encoded
+
+
+def _check_number(number: int, *, bits: int) -> None:
+    if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
+        raise _Refused(Refusal.NUMBER)
+
+
+def _encode_headers(headers: tuple[tuple[str, bytes], ...]) -> bytes:
+    if not headers:
+        return b""
+    pieces: list[bytes] = []
+    for name, value in headers:
+        try:
+            pieces.append(name.encode("utf-8", "surrogateescape"))
+        except UnicodeEncodeError:
+            raise _Refused(Refusal.HEADER_NAME) from None
+        pieces.append(value)
+    if HEADER_COUNT_BYTES + sum(HEADER_LENGTH_BYTES + len(piece) for piece in pieces) > MAX_HEADERS_BYTES:
+        raise _Refused(Refusal.HEADERS)
+    return SHORT.pack(len(headers)) + b"".join(SHORT.pack(len(piece)) + piece for piece in pieces)
+
+
+def _encode_extension(extension: Extension) -> bytes:
+    """Empty when nothing is set: a mask of zero is not a record's to carry."""
+    fields: dict[Field, bytes] = {}
+    for field, number in (
+        (Field.DELIVER_AT, extension.deliver_at),
+        (Field.EXPIRES_AT, extension.expires_at),
+        (Field.EVENT_TIME, extension.event_time),
+        (Field.TRANSACTION, extension.transaction),
+    ):
+        if number is not None:
+            _check_number(number, bits=64)
+            fields[field] = LONG.pack(number)
+    if extension.producer is not None:
+        _check_number(extension.producer.producer_id, bits=64)
+        _check_number(extension.producer.producer_epoch, bits=16)
+        _check_number(extension.producer.sequence, bits=32)
+        fields[Field.PRODUCER_ID] = LONG.pack(extension.producer.producer_id)
+        fields[Field.PRODUCER_SEQUENCE] = SEQUENCE.pack(
+            extension.producer.producer_epoch, 0, extension.producer.sequence
+        )
+    mask = sum(1 << field for field in fields)
+    body = b"".join(fields[field] for field in sorted(fields))
+    if extension.blob is not None:
+        if len(extension.blob) > MAX_BLOB_BYTES:
+            raise _Refused(Refusal.BLOB)
+        mask |= 1 << BLOB_BIT
+        body += SHORT.pack(len(extension.blob)) + extension.blob
+    if not mask:
+        return b""
+    return SHORT.pack(MASK_BYTES + len(body)) + SHORT.pack(mask) + body
+
+
+def checksum(record: bytes | bytearray | memoryview) -> int:
+    """Over every byte of a record but the checksum's own four."""
+    return crc32c.crc32c(record[OFFSET_AT:], crc32c.crc32c(record[:CRC_AT]))
