@@ -33,12 +33,12 @@ lint: $(TEST_READY) ## report style, type and import problems; change nothing
 	$(PY) -m mypy $(CHECKED)
 	$(VENV)/bin/lint-imports --no-logo
 
-# The second run swaps the codec under everything but the documentation, whose commands it cannot change.
+# The second run swaps the codec under the storage room; what concerns the codec itself ran over both before.
 pytest: $(TEST_READY) codec
 	$(PY) -m pytest -m "not long" $(PYTEST_ARGS)
 	@if $(compiled); then \
-	    echo "GOQUEUE_CODEC=python $(PY) -m pytest -m \"not long\" --ignore=tests/docs $(PYTEST_ARGS)"; \
-	    GOQUEUE_CODEC=python $(PY) -m pytest -m "not long" --ignore=tests/docs $(PYTEST_ARGS); \
+	    echo "GOQUEUE_CODEC=python $(PY) -m pytest -m \"not long\" tests/unit tests/interplay $(PYTEST_ARGS)"; \
+	    GOQUEUE_CODEC=python $(PY) -m pytest -m "not long" tests/unit tests/interplay $(PYTEST_ARGS); \
 	else echo "The run above was with the pure-Python codec, the only one here."; fi
 
 codec: $(TEST_READY) ## say which codec is in use; GOQUEUE_REQUIRE_COMPILED=1 refuses the slow one

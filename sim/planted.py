@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from goqueue import codec
 from goqueue.io.disk import File
-from goqueue.storage import recovery
+from goqueue.storage import cleaner, recovery
 from goqueue.storage.index import OffsetIndex
+from goqueue.storage.log import Log
 from goqueue.storage.segment import Segment
 from goqueue.storage.synced import Synced, SyncedMark
 from goqueue.storage.walk import Extent
@@ -72,12 +73,31 @@ def _cut_one_more(right: Function) -> Function:
     return fold
 
 
+def _answers_early(right: Function) -> Function:
+    def sync(log: Log) -> None:
+        """Producers get their answer when the fsync begins."""
+        log.durable.advance(log.end_offset)
+        right(log)
+
+    return sync
+
+
+def _none_delayed(_: Function) -> Function:
+    def delayed(*_: object) -> list[int]:
+        """Retention sees no record that is still to be delivered."""
+        return []
+
+    return delayed
+
+
 _ALL: Final = (
     Bug("skip-fsync", "File.sync does not reach the disk", SimFile, "sync", _does_nothing),
     Bug("skip-directory-fsync", "sync_directory does not reach the disk", SimDisk, "sync_directory", _does_nothing),
+    Bug("early-ack", "records are called durable before their fsync", Log, "sync", _answers_early),
     Bug("cut-too-much", "recovery cuts one valid record more", recovery._Recovery, "_fold", _cut_one_more),
     Bug("ignore-synced-mark", "recovery takes nothing as synced: damage is cut", recovery, "SyncedMark", _no_mark),
     Bug("unordered-index", "index points are recorded out of order", OffsetIndex, "extend", _late_points),
+    Bug("drop-delayed", "retention removes records still to be delivered", cleaner, "_delayed", _none_delayed),
 )
 BUGS: Final = {bug.name: bug for bug in _ALL}
 

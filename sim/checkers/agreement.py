@@ -14,7 +14,14 @@ def check(log: Log, observed: Observed, rng: Random, *, samples: int = 12) -> No
     """Compare look-ups with the sequential read `observed`; a few of them, at random, unless the log is small."""
     offsets = range(observed.start, observed.end)
     for offset in offsets if len(offsets) <= samples else rng.sample(offsets, samples):
-        check_read(log, observed, offset, max_bytes=rng.choice((1, 200, 1000, 100_000)), max_count=rng.randint(1, 40))
+        check_read(
+            log,
+            observed,
+            offset,
+            max_bytes=rng.choice((1, 200, 1000, 100_000)),
+            max_count=rng.randint(1, 40),
+            to_offset=rng.choice((observed.end, observed.end, offset + rng.randint(1, 20))),
+        )
     times = sorted({seen.timestamp for seen in observed.read})
     for time in times if len(times) <= samples else rng.sample(times, samples):
         check_time(log, observed, time - rng.randint(0, 1))
@@ -22,10 +29,11 @@ def check(log: Log, observed: Observed, rng: Random, *, samples: int = 12) -> No
         check_time(log, observed, times[-1] + 1)
 
 
-def check_read(log: Log, observed: Observed, offset: int, *, max_bytes: int, max_count: int) -> None:
-    what = f"a read at {offset} (at most {max_bytes} bytes, {max_count} records)"
+def check_read(log: Log, observed: Observed, offset: int, *, max_bytes: int, max_count: int, to_offset: int) -> None:
+    what = f"a read at {offset} (to {to_offset}, at most {max_bytes} bytes, {max_count} records)"
+    end = min(to_offset, observed.end)
     try:
-        chunk = log.read(offset, max_bytes=max_bytes, max_count=max_count)
+        chunk = log.read(offset, max_bytes=max_bytes, max_count=max_count, to_offset=to_offset)
     except Quarantined as damage:
         reached = max(offset, damage.first)
         require(
@@ -38,16 +46,17 @@ def check_read(log: Log, observed: Observed, offset: int, *, max_bytes: int, max
         return
     require(not observed.is_quarantined(offset), RULE, f"{what} gives records; in sequence it was quarantined")
     got = split(chunk.data)
-    expected = [seen for seen in observed.read if offset <= seen.offset][: len(got)]
+    there = [seen for seen in observed.read if offset <= seen.offset < end]
+    expected = there[: len(got)]
     require(got == expected, RULE, f"{what} gives {_names(got)}; in sequence there are {_names(expected)}")
     require(chunk.count == len(got), RULE, f"{what} counts {chunk.count} records and has {len(got)}")
     require(len(got) <= max_count, RULE, f"{what} gives {len(got)} records")
     require(len(got) <= 1 or len(chunk.data) <= max_bytes, RULE, f"{what} gives {len(chunk.data)} bytes")
-    skipped = [seen.offset for seen in observed.read if seen.offset >= offset][len(got) :][:1]
+    following = there[len(got)].offset if len(got) < len(there) else end
     require(
-        offset < chunk.next_offset <= (skipped[0] if skipped else observed.end),
+        offset < chunk.next_offset <= following,
         RULE,
-        f"{what} goes on at {chunk.next_offset}; the next record is {skipped or observed.end}",
+        f"{what} goes on at {chunk.next_offset}; the next record is {following}",
     )
     gap = range(got[-1].offset + 1 if got else offset, chunk.next_offset)
     require(

@@ -13,12 +13,15 @@ from functools import partial
 from random import Random
 from typing import Final
 
+import msgspec
+
 from goqueue import codec
 from goqueue.model import limits
 from goqueue.model.errors import DiskFull, Quarantined, StaleEpoch, StorageFailed
 from goqueue.model.record import Extension, Record
 from goqueue.model.settings import Fsync, LogSettings
 from goqueue.storage import state as hard_state
+from goqueue.storage.cache import DerivedCache
 from goqueue.storage.cleaner import clean
 from goqueue.storage.delays import DelayViews
 from goqueue.storage.files import OpenFiles
@@ -184,18 +187,30 @@ class LogRoom:
         tail = recovery.before(disk, DIRECTORY)
         if SyncedMark(disk, DIRECTORY).load() is None:
             self.history.mark_lost()
-        if faults and rng.random() < 0.25:
+        plan = rng.random() if faults else 1.0
+        if plan < 0.35:
             disk.crash_at(rng.randint(1, 12))
+        elif plan < 0.38:
+            disk.fail_sync_at(rng.randint(1, 4))
+        if rng.random() < 0.2:
+            interval = rng.choice((64, 256, 1024))
+            self.settings = msgspec.structs.replace(self.settings, index_interval_bytes=interval)
         self.trace.event("open")
-        log = Log.open(
-            DIRECTORY,
-            disk=disk,
-            files=OpenFiles(disk, limit=rng.choice((1, 2, 100))),
-            settings=self.settings,
-            views=(LaneViews(), DelayViews()),
-            on_dirty=self._on_dirty,
-        )
+        try:
+            log = Log.open(
+                DIRECTORY,
+                disk=disk,
+                files=OpenFiles(disk, limit=rng.choice((1, 2, 100))),
+                cache=DerivedCache(limit=rng.choice((1, 500, 1 << 20))),
+                settings=self.settings,
+                views=(LaneViews(), DelayViews()),
+                on_dirty=self._on_dirty,
+            )
+        except (OSError, StorageFailed) as error:
+            self.trace.event("cannot open", str(error))
+            raise _Stopped("power") from None
         disk.crash_at(None)
+        disk.fail_sync_at(None)
         self.log = log
         self.trace.event("opened", log.start_offset, log.end_offset, *log.recovery.lines())
         observed = self._look()

@@ -38,7 +38,6 @@ class LogLedger:
         self._start = 0
         self._epoch = 0
         self._epoch_in_doubt = 0
-        self._seen_end = 0
 
     # --- what the writer says
 
@@ -73,8 +72,11 @@ class LogLedger:
     def check(self, found: Contents, cleaned_until: int) -> None:
         """Compare with what was found; `cleaned_until` is the latest time a cleaner can have run at."""
         name = self.spec.name
-        if found.end < len(self._identities):
-            self._raise_lost(found)
+        if found.end < len(self._identities) or found.damaged:
+            raise Lost(
+                f"{name}: it ends at {found.end}, damaged are {found.damaged}; promised up to {self._promised}, "
+                f"known up to {len(self._identities)}; recovery said {found.recovery}"
+            )
         doubtful = [identity for block in self._doubtful for identity in block]
         kept = found.end - len(self._identities)
         if kept > len(doubtful):
@@ -96,13 +98,6 @@ class LogLedger:
                 raise Phantom(f"{name}: offset {offset} holds {there[offset]}, not {identity}")
         self._check_start(found)
         self._check_epochs(found)
-        self._seen_end = found.end
-
-    def _raise_lost(self, found: Contents) -> None:
-        raise Lost(
-            f"{self.spec.name}: it ends at {found.end}; promised up to {self._promised}, found up to {self._seen_end} "
-            f"before; recovery said {found.recovery}"
-        )
 
     def _check_may_be_gone(self, offset: int, newest: dict[bytes, int], cleaned_until: int, found: Contents) -> None:
         name, settings, record = self.spec.name, self.spec.settings, self._records[offset]
@@ -165,6 +160,8 @@ class Ledger:
                 self.logs[name].promise_epoch(int(epoch))
             case "C", [*words, "."]:
                 self._check(msgspec.json.decode(" ".join(words), type=dict[str, Contents]), now)
+            case "D", _:
+                raise Lost(" ".join(words))
             case "F", _:
                 raise Violation(f"the writer says: {' '.join(words)}".replace("\\n", "\n"))
             case _:

@@ -198,17 +198,18 @@ class Run:
         rng = random.Random(f"{self.seed}/{number}/{life}")
         after_s = 2 ** rng.uniform(-9, -4)
         in_opening = life > 1 and rng.random() < 0.1
+        starts = "O" if in_opening else rng.choice(("A", "A", "C"))
         cut = False
         before = ledger.acknowledged
-        opened = False
+        started = False
 
         def decide(kind: str, words: list[str]) -> float | None:
-            nonlocal opened
-            opened = opened or kind == "O"
+            nonlocal started
             ledger.hear(life, kind, words, now_ms())
-            if in_opening:
-                return after_s / 16 if kind == "O" else None
-            return after_s if kind == "C" else None
+            if started or kind != starts:
+                return None
+            started = True
+            return after_s / 16 if in_opening else after_s
 
         def cut_the_power() -> None:
             nonlocal cut
@@ -220,9 +221,9 @@ class Run:
         finally:
             self._volume.unmount()
             self._volume.mount()
-        if ended.signal != signal.SIGKILL and ended.code != STORAGE_FAILED and not (in_opening and cut):
+        if not cut or (ended.signal != signal.SIGKILL and ended.code != STORAGE_FAILED):
             raise Violation(f"the writer ended by itself: {ended}")
-        return cut and (ledger.acknowledged > before or (in_opening and opened))
+        return in_opening or ledger.acknowledged > before
 
     def _check(self, ledger: Ledger, data_dir: str, number: int, life: int) -> None:
         def decide(kind: str, words: list[str]) -> None:

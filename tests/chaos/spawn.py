@@ -61,12 +61,14 @@ class Spawner:
         self._process.stdin.write(msgspec.json.encode(job) + b"\n")
         pid_fd = -1
         due: float | None = None
+        ended = False
         try:
             for kind, words in self._lines(lambda: due):
                 if kind == "P":
                     pid_fd = _pid_fd(int(words[0]))
                 elif kind == "X":
                     status = int(words[0])
+                    ended = True
                     if os.WIFSIGNALED(status):
                         return Ended(os.WTERMSIG(status), None)
                     return Ended(None, os.WEXITSTATUS(status))
@@ -85,6 +87,14 @@ class Spawner:
             if pid_fd >= 0:
                 _kill(pid_fd)
                 os.close(pid_fd)
+                if not ended:
+                    self._wait_for_end()
+
+    def _wait_for_end(self) -> None:
+        """After a failure: the next life must not hear the last words of this one."""
+        for kind, _ in self._lines(lambda: None):
+            if kind == "X":
+                return
 
     def _lines(self, due: Callable[[], float | None]) -> Iterator[tuple[str, list[str]]]:
         """Lines as they come; an empty one when the time that `due` names has come."""

@@ -7,11 +7,13 @@ It runs in a process of its own (see `spawn`) and tells its parent everything ov
   I log block count     about to append this block: from here on it is in doubt
   A log block first next timestamp      promised: the block is there, at these offsets
   e log epoch / E log epoch             about to begin a leader epoch / begun
-  S reason              the storage failed, as it says itself; the process ends with 74
+  S reason              the storage failed, as it says itself, or the disk is gone; the process ends with 74
+  D reason              a log is refused as damaged; the process ends with 70
   F reason              something that must not happen did; the process ends with 70
 A line is written with one system call, so a process that dies has written it or not.
 """
 
+import errno
 import itertools
 import os
 import random
@@ -25,7 +27,7 @@ from typing import NoReturn
 import msgspec
 
 from goqueue.io.disk import Disk, LocalDisk
-from goqueue.model.errors import LogClosed, StorageFailed
+from goqueue.model.errors import DamagedData, LogClosed, StorageFailed
 from goqueue.model.settings import Fsync, LogSettings
 from goqueue.storage.cleaner import clean
 from goqueue.storage.log import Appended, Log
@@ -79,6 +81,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     epochs: list[tuple[int, int]]
     records: list[tuple[int, int, int, int, int]]
+    damaged: list[tuple[int, int]]
     recovery: list[str]
 
 
@@ -98,10 +101,7 @@ class Writer:
         self._operations = itertools.count(1)
 
     def run(self) -> None:
-        try:
-            self._run()
-        except BaseException:
-            self._wrong()
+        self._guarded(self._run)
 
     def _run(self) -> None:
         job = self._job
@@ -141,7 +141,6 @@ class Writer:
     def _contents(self, spec: LogSpec, log: Log) -> Contents:
         rng = random.Random(f"{self._job.seed}/{self._job.life}/{spec.name}/check")
         whole = check_paths_agree(log, self._disk, [rng.randrange(1 << 30) for _ in range(40)])
-        assert not whole.damaged, f"{spec.name}: damaged ranges {whole.damaged}; {log.recovery.lines()}"
         records = []
         for record in whole.records:
             identity = identify(spec.shape, record)
@@ -153,6 +152,7 @@ class Writer:
             size=sum(segment.size for segment in log.segments),
             epochs=[(entry.epoch, entry.start_offset) for entry in log.epochs],
             records=records,
+            damaged=whole.damaged,
             recovery=log.recovery.lines(),
         )
 
@@ -226,6 +226,13 @@ class Writer:
             work(*arguments)
         except (StorageFailed, LogClosed) as failure:
             self._storage_failed(failure)
+        except OSError as error:
+            if error.errno not in (errno.EIO, errno.EROFS):
+                self._wrong()
+            self._storage_failed(error)
+        except DamagedData as error:
+            self._say(f"D {error}")
+            os._exit(WRONG)
         except BaseException:
             self._wrong()
 

@@ -32,8 +32,8 @@ def read_all(log: Log, *, max_bytes: int = 1 << 20) -> Contents:
         try:
             chunk = log.read(offset, max_bytes=max_bytes)
         except Quarantined as error:
-            assert error.first <= offset < error.next_offset, f"reading {offset} said: {error}"
-            contents.damaged.append((offset, error.next_offset))
+            assert offset < error.next_offset, f"reading {offset} said: {error}"
+            contents.damaged.append((max(offset, error.first), error.next_offset))
             offset = error.next_offset
             continue
         found = codec.decode(chunk.data)

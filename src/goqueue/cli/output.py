@@ -22,6 +22,7 @@ _WIDTH_OF_A_PIPE: Final = 120
 
 
 COLUMN_GAP: Final = 2
+_JSON: Final = msgspec.json.Encoder()
 
 
 class Format(StrEnum):
@@ -50,9 +51,9 @@ def complain(line: str) -> None:
     console(stderr=True).print(Text.assemble(("error: ", "bold red"), printable(line)), soft_wrap=True)
 
 
-def print_json(value: object) -> None:
-    """One JSON object on one line of stdout."""
-    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+def print_json(*values: object) -> None:
+    """JSON on stdout, one value a line."""
+    sys.stdout.buffer.write(_JSON.encode_lines(values))
 
 
 def new_table(*columns: str, numbers: tuple[str, ...] = ()) -> Table:

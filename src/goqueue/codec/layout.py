@@ -16,6 +16,8 @@ VERSION: Final = 1
 
 HEADER: Final = struct.Struct(">2sBBIqqBBHIH")
 """magic, version, flags, crc32c, offset, timestamp, priority, reserved, key / value / headers length."""
+LENGTHS: Final = struct.Struct(">HIH")
+"""The last three of them: key, value and headers length."""
 HEADER_BYTES: Final = HEADER.size
 VERSION_AT: Final = 2
 FLAGS_AT: Final = 3

@@ -8,10 +8,11 @@ import errno
 import os
 from typing import Protocol
 
-from goqueue.model.errors import DiskFull
+from goqueue.model.errors import DiskFull, Unavailable
 
 Buffer = bytes | bytearray | memoryview
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_TOO_MANY = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class File(Protocol):
@@ -42,7 +43,7 @@ class Disk(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def list(self, directory: str) -> list[str]:
-        """The names in a directory, sorted; empty when there is none."""
+        """The names in a directory, sorted; empty when there is no directory there."""
 
     def make_directory(self, path: str) -> None:
         """Make it and its parents, durably."""
@@ -107,6 +108,8 @@ class LocalDisk:
         except OSError as error:
             if error.errno in _FULL:
                 raise DiskFull(f"no space left to create {path}; free some and try again") from error
+            if error.errno in _TOO_MANY:
+                raise Unavailable(f"no more files can be opened ({error}); raise the limit (ulimit -n)") from error
             raise
 
     def exists(self, path: str) -> bool:
@@ -115,7 +118,7 @@ class LocalDisk:
     def list(self, directory: str) -> list[str]:
         try:
             return sorted(os.listdir(directory))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def make_directory(self, path: str) -> None:

@@ -5,8 +5,9 @@ records that may go and put in place of the old (`Log.replace`). A record whose 
 is never removed; its age runs from the later of append and delivery. A segment with damage in it is not
 rewritten: what cannot be read is not silently dropped.
 
-A compaction pass remembers the newest offset of each key in the segments no pass has seen yet, then
-rewrites everything up to there, oldest first: a tombstone outlives the values it deletes.
+Compaction remembers the newest offset of each key in the segments it is not done with, as many at a time as
+memory allows, and rewrites everything up to there, oldest first: a tombstone outlives the values it deletes. It
+is done with a segment once nothing in it waits for its time (a delay, a young tombstone).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,9 +24,11 @@ from goqueue.storage.delays import DelayView
 from goqueue.storage.derived import Derived
 from goqueue.storage.log import Log
 from goqueue.storage.recovery import clean_path
+from goqueue.storage.segment import Retired, Segment
 from goqueue.storage.state import SealedSegment, Trait
 from goqueue.storage.walk import Damage, Run, walk
 
+_NEVER = -1
 _KEY_OVERHEAD_BYTES = 128
 """What remembering a key costs beside its bytes, about."""
 
@@ -42,6 +45,8 @@ class CleanReport:
         self.removed_bytes = 0
         self.skipped: list[str] = []
         """Segments left as they are because of damage."""
+        self.interrupted = False
+        """The writer truncated the log meanwhile; the next pass goes on."""
 
 
 class _Damaged(Exception):
@@ -57,10 +62,13 @@ class _Rewritten(NamedTuple):
 def clean(log: Log, now: int) -> CleanReport:
     """Apply the log's retention and compaction settings as of `now`. May run beside the writer and readers."""
     report = CleanReport()
-    _drop(log, [entry for entry in log.sealed if entry.end <= log.start_offset], report)
-    _retain(log, now, report)
-    if log.settings.compact:
-        _compact(log, now, report)
+    try:
+        _drop(log, [entry for entry in log.sealed if entry.end <= log.start_offset], report)
+        _retain(log, now, report)
+        if log.settings.compact:
+            _compact(log, now, report)
+    except Retired:
+        report.interrupted = True
     return report
 
 
@@ -106,9 +114,15 @@ def _expired(log: Log, now: int) -> Iterator[tuple[SealedSegment, int]]:
 
 def _delayed(log: Log, entry: SealedSegment, cutoff: int) -> list[int]:
     """Offsets of the segment's records that are to be delivered after `cutoff`."""
-    segment = next((found for found in log.segments if found.base == entry.base), None)
-    view = log.derived(segment).views["delays"] if segment is not None else None
+    view = log.derived(_segment(log, entry)).views["delays"]
     return view.due_after(cutoff) if isinstance(view, DelayView) else []
+
+
+def _segment(log: Log, entry: SealedSegment) -> Segment:
+    found = next((segment for segment in log.segments if segment.base == entry.base), None)
+    if found is None:
+        raise Retired
+    return found
 
 
 def _drop(log: Log, entries: list[SealedSegment], report: CleanReport) -> None:
@@ -121,43 +135,54 @@ def _drop(log: Log, entries: list[SealedSegment], report: CleanReport) -> None:
 # --- compaction
 
 
+class _Window(NamedTuple):
+    """What compaction knows about some segments: newest offsets by key, and who cannot be done with yet."""
+
+    newest: dict[bytes, int]
+    waiting: set[int]
+    end: int
+
+
 def _compact(log: Log, now: int, report: CleanReport) -> None:
-    sealed = log.sealed
-    first = next((at for at, entry in enumerate(sealed) if not entry.traits & Trait.COMPACTED), None)
-    if first is None:
-        return
+    young = now - log.settings.tombstone_retention_ms
+    start = 0
+    while dirty := [entry for entry in log.sealed if entry.base >= start and not entry.traits & Trait.COMPACTED]:
+        window = _gather(log, dirty, now, young)
+        for group in _groups(log, [entry for entry in log.sealed if entry.end <= window.end]):
+            # A value in a segment that could not be rewritten is still deleted by its tombstone.
+            horizon = young if not report.skipped else _NEVER
+            done = Trait(0) if any(entry.base in window.waiting for entry in group) else Trait.COMPACTED
+            _rewrite(log, group, _survivors_of(window.newest, now, horizon), done, report)
+        start = window.end
+
+
+def _gather(log: Log, dirty: list[SealedSegment], now: int, young: int) -> _Window:
+    """Read segments until there is no more room for keys."""
     newest: dict[bytes, int] = {}
     waiting: set[int] = set()
     budget = limits.MAX_CLEANER_BYTES
-    last = first
-    for last in range(first, len(sealed)):
-        for run in _runs(log, sealed[last]):
-            for record in codec.decode(run.data, verified=True):
-                if _is_pending(record, now):
-                    waiting.add(sealed[last].base)
-                elif record.key is not None and not record.control:
-                    if record.key not in newest:
-                        budget -= len(record.key) + _KEY_OVERHEAD_BYTES
+    end = 0
+    for entry in dirty:
+        segment = _segment(log, entry)
+        with log.use(segment) as file:
+            runs = (item for item in walk(file, segment.extent) if isinstance(item, Run))
+            for record in (record for run in runs for record in codec.decode(run.data, verified=True)):
+                if _is_pending(record, now) or (record.value is None and record.timestamp > young):
+                    waiting.add(entry.base)
+                if record.key is not None and not record.control and not _is_pending(record, now):
+                    budget -= 0 if record.key in newest else len(record.key) + _KEY_OVERHEAD_BYTES
                     newest[record.key] = record.offset
+        end = entry.end
         if budget <= 0:
             break
-    horizon = now - log.settings.tombstone_retention_ms
+    return _Window(newest, waiting, end)
 
+
+def _survivors_of(newest: dict[bytes, int], now: int, horizon: int) -> Keep:
     def keep(run: Run) -> list[bool]:
         return [_survives(record, newest, now, horizon) for record in codec.decode(run.data, verified=True)]
 
-    for group in _groups(log, sealed[: last + 1]):
-        done = Trait(0) if any(entry.base in waiting for entry in group) else Trait.COMPACTED
-        _rewrite(log, group, keep, done, report)
-
-
-def _runs(log: Log, entry: SealedSegment) -> Iterator[Run]:
-    """The readable records of a segment."""
-    segment = next((found for found in log.segments if found.base == entry.base), None)
-    if segment is None:
-        return
-    with log.files.use(segment.key) as file:
-        yield from (item for item in walk(file, segment.extent) if isinstance(item, Run))
+    return keep
 
 
 def _is_pending(record: Record, now: int) -> bool:
@@ -192,15 +217,16 @@ def _groups(log: Log, entries: Iterable[SealedSegment]) -> Iterator[list[SealedS
 
 
 def _rewrite(log: Log, group: list[SealedSegment], keep: Keep, done: Trait, report: CleanReport) -> None:
-    """Put one segment with the survivors in place of a group; nothing happens when nothing would go or merge."""
+    """Put one segment with the survivors in place of a group."""
     try:
+        if len(group) == 1 and not _loses_any(log, group[0], keep):
+            traits = group[0].traits | done
+            if traits != group[0].traits:
+                log.replace(group, msgspec.structs.replace(group[0], traits=traits))
+            return
         rewritten = _write_survivors(log, group, keep, done)
     except _Damaged:
         report.skipped += [f"{entry.base:020d}.log" for entry in group]
-        return
-    if len(group) == 1 and rewritten.entry.count == group[0].count:
-        log.disk.unlink(rewritten.path)
-        log.replace(group, msgspec.structs.replace(group[0], traits=group[0].traits | done))
         return
     if rewritten.entry.count == 0:
         log.disk.unlink(rewritten.path)
@@ -214,18 +240,28 @@ def _rewrite(log: Log, group: list[SealedSegment], keep: Keep, done: Trait, repo
     report.removed_bytes += sum(entry.size for entry in group) - rewritten.entry.size
 
 
+def _loses_any(log: Log, entry: SealedSegment, keep: Keep) -> bool:
+    segment = _segment(log, entry)
+    with log.use(segment) as file:
+        for item in walk(file, segment.extent):
+            if isinstance(item, Damage):
+                raise _Damaged
+            if not all(keep(item)):
+                return True
+    return False
+
+
 def _write_survivors(log: Log, group: list[SealedSegment], keep: Keep, done: Trait) -> _Rewritten:
     """Write the records of a group that survive to a file of their own, durably."""
     base, seal = group[0].base, log.take_seal()
     path = clean_path(log.directory, base, seal)
     derived = Derived(base, log.settings.index_interval_bytes, log.kinds)
-    segments = {segment.base: segment for segment in log.segments}
     size = count = first = last = 0
     target = log.disk.open(path, create=True)
     try:
         for entry in group:
-            segment = segments[entry.base]
-            with log.files.use(segment.key) as file:
+            segment = _segment(log, entry)
+            with log.use(segment) as file:
                 for item in walk(file, segment.extent):
                     if isinstance(item, Damage):
                         raise _Damaged

@@ -39,8 +39,8 @@ class Derived:
         since = last if last is not None else -self.interval
         points = codec.milestones(scan, base=self._base, start=position, since=since, interval=self.interval)
         if points[0]:
+            self.times.extend(points[2], points[0])  # before the index: a reader may look between the two
             self.index.extend(points[0], points[1])
-            self.times.extend(points[2], points[0])
         for view in self.views.values():
             view.on_append(block, scan)
 

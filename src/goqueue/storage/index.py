@@ -42,6 +42,11 @@ class OffsetIndex:
         after = bisect_right(self.offsets, offset)
         return self._interval(after)
 
+    def last(self, size: int) -> Interval:
+        """The interval that begins with the last point before byte `size`, and ends there."""
+        after = bisect_left(self.positions, size)
+        return Interval(self.positions[after - 1] if after else 0, size)
+
     def before(self, offset: int) -> Interval:
         """The interval that ends at the point of exactly `offset`."""
         return self._interval(bisect_left(self.offsets, offset))

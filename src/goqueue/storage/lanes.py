@@ -51,7 +51,12 @@ class LaneView:
 
     @property
     def size(self) -> int:
-        return 64 + sum(int(lane.get_statistics()["n_bytes_array_containers"]) for lane in self.lanes)
+        return sum(_bytes_held(lane) for lane in self.lanes)
+
+
+def _bytes_held(lane: BitMap) -> int:
+    found = lane.get_statistics()
+    return 64 + found["n_bytes_array_containers"] + found["n_bytes_run_containers"] + found["n_bytes_bitset_containers"]
 
 
 class LaneViews:

@@ -11,14 +11,14 @@ Order of a publication, which readers rely on: bytes in the file, indexes and vi
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import RLock
 from typing import NamedTuple
 
 from goqueue import codec
 from goqueue.base.mark import Mark
 from goqueue.codec import Scan
-from goqueue.io.disk import Disk
+from goqueue.io.disk import Disk, File
 from goqueue.io.small_file import write_all
 from goqueue.model import limits
 from goqueue.model.errors import (
@@ -253,6 +253,10 @@ class Log:
     def derived(self, segment: Segment) -> Derived:
         """The indexes and views of one of this log's segments."""
         return self._reader.derived(segment)
+
+    def use(self, segment: Segment) -> AbstractContextManager[File]:
+        """A segment's file for reading; raises Retired when it is no longer the one at its path."""
+        return self._reader.use(segment)
 
     def settle(self) -> None:
         """Return once no exchange of segments is under way."""

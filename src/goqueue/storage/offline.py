@@ -89,6 +89,8 @@ class OfflineLog:
 
     def is_torn(self, segment: SegmentFile, damage: Damage) -> bool:
         """Whether a bad end lies above the synced mark: it will be cut when the log is opened."""
-        if segment.entry is not None or self.synced is None:
+        if segment.entry is not None:
             return False
+        if self.synced is None:
+            return segment.following is None and damage.end >= segment.size
         return (segment.base, damage.position) >= (self.synced.base, self.synced.position)

@@ -5,7 +5,8 @@ as they are published, and when the file under one was exchanged meanwhile (`ret
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Protocol
 
@@ -21,8 +22,7 @@ from goqueue.storage import derived as companions
 from goqueue.storage.cache import DerivedCache
 from goqueue.storage.derived import Derived
 from goqueue.storage.files import OpenFiles
-from goqueue.storage.index import Interval
-from goqueue.storage.segment import Segment
+from goqueue.storage.segment import Retired, Segment
 from goqueue.storage.state import Trait
 from goqueue.storage.views import ViewKind
 from goqueue.storage.walk import Damage, Run, walk
@@ -51,10 +51,6 @@ class Readable(Protocol):
     def written(self) -> Mark: ...
     def settle(self) -> None:
         """Return once no exchange of segments is under way."""
-
-
-class _Retired(Exception):
-    """The segment's file was exchanged; look the offset up again."""
 
 
 class Reader:
@@ -90,9 +86,7 @@ class Reader:
             segment = self._segment(offset)
             try:
                 chunk = self._read_segment(segment, offset, limit, max_bytes, max_count)
-            except (_Retired, FileNotFoundError):
-                if not segment.retired:
-                    raise
+            except Retired:
                 self._log.settle()
                 continue
             if chunk is not None:
@@ -106,9 +100,7 @@ class Reader:
     def _read_segment(self, segment: Segment, offset: int, limit: int, max_bytes: int, max_count: int) -> Chunk | None:
         """Records of one segment, or None when it has none from `offset` up to `limit`."""
         derived = self.derived(segment)
-        with self._files.use(segment.key) as file:
-            if segment.retired:
-                raise _Retired
+        with self.use(segment) as file:
             start, stop = self._bounds(segment, derived, offset)
             want = self._interval + max_bytes
             while start < stop:
@@ -154,12 +146,13 @@ class Reader:
         self, segment: Segment, file: File, offset: int, limit: int, max_bytes: int, max_count: int
     ) -> Chunk | None:
         """Bytes that are no record: find out exactly which offsets that costs, then read around them."""
-        if segment.damage is not None:
+        damage = [item for item in walk(file, segment.extent) if isinstance(item, Damage)]
+        if damage == (segment.damage or []):
             raise DamagedData(
-                f"offset {offset} cannot be read from {segment.key.path}, although its records are whole: its "
+                f"offset {offset} cannot be read from {segment.key.path}, although its record is whole: its "
                 "index is wrong; stop, delete the .index file and start again"
             )
-        segment.damage = [item for item in walk(file, segment.extent) if isinstance(item, Damage)]
+        segment.damage = damage
         return self._read_segment(segment, offset, limit, max_bytes, max_count)
 
     # --- by time
@@ -173,37 +166,57 @@ class Reader:
                 return self._log.end_offset
             try:
                 found = self._offset_in(segment, timestamp)
-            except (_Retired, FileNotFoundError):
-                if not segment.retired:
-                    raise
+            except Retired:
                 self._log.settle()
                 continue
             return max(found, self._log.start_offset)
 
     def _offset_in(self, segment: Segment, timestamp: int) -> int:
-        """The first offset of the segment at or after `timestamp`: it has one."""
+        """The first offset of the segment at or after `timestamp`: it has one.
+
+        Size and end first, then the time index: a point that is not there yet then has no record before `size`.
+        """
         derived = self.derived(segment)
-        size = segment.size
+        size, end = segment.size, segment.end
         point = derived.times.find(timestamp)
         if point is None:
-            interval, otherwise = Interval(derived.index.last_position or 0, None), segment.end
+            interval, otherwise = derived.index.last(size), end
         else:
             interval, otherwise = derived.index.before(point), segment.base + point
-        end = size if interval.end is None else interval.end
-        with self._files.use(segment.key) as file:
-            if segment.retired:
-                raise _Retired
-            scan = codec.scan(file.read(interval.start, end - interval.start))
+        stop = size if interval.end is None else min(interval.end, size)
+        with self.use(segment) as file:
+            scan = codec.scan(file.read(interval.start, stop - interval.start))
             if scan.problem is not Problem.NONE:
                 return self._offset_around_damage(segment, file, timestamp)
         at = bisect_left(scan.timestamps, timestamp)
         return scan.offsets[at] if at < len(scan) else otherwise
 
     def _offset_around_damage(self, segment: Segment, file: File, timestamp: int) -> int:
+        """A damaged record may be the one looked for: then its offset, where a reader is told what is missing."""
+        damaged = None
         for item in walk(file, segment.extent):
-            if isinstance(item, Run) and item.scan.timestamps[-1] >= timestamp:
+            if isinstance(item, Damage):
+                damaged = item.first if damaged is None else damaged
+            elif item.scan.timestamps[-1] < timestamp:
+                damaged = None
+            elif damaged is not None and item.scan.timestamps[0] >= timestamp:
+                return damaged
+            else:
                 return item.scan.offsets[bisect_left(item.scan.timestamps, timestamp)]
-        return segment.end
+        return segment.end if damaged is None else damaged
+
+    @contextmanager
+    def use(self, segment: Segment) -> Iterator[File]:
+        """The segment's file, or Retired when it is no longer the one at its path."""
+        try:
+            with self._files.use(segment.key) as file:
+                if segment.retired:
+                    raise Retired
+                yield file
+        except FileNotFoundError:
+            if not segment.retired:
+                raise
+            raise Retired from None
 
     # --- indexes and views
 
@@ -224,9 +237,7 @@ class Reader:
     def _rebuild(self, segment: Segment) -> Derived:
         derived = Derived(segment.base, self._interval, self._kinds)
         damage = []
-        with self._files.use(segment.key) as file:
-            if segment.retired:
-                raise _Retired
+        with self.use(segment) as file:
             for item in walk(file, segment.extent):
                 if isinstance(item, Run):
                     derived.add(item.position, item.data, item.scan)
@@ -242,7 +253,7 @@ class Reader:
     def measure(self, segment: Segment, offset: int) -> tuple[int, int, int]:
         """Size, count and last timestamp of the segment's records before `offset`."""
         size = count = last = 0
-        with self._files.use(segment.key) as file:
+        with self.use(segment) as file:
             for item in walk(file, segment.extent._replace(limit=offset, contiguous=False)):
                 if isinstance(item, Run):
                     size, count, last = item.end, count + len(item.scan), item.scan.timestamps[-1]

@@ -101,9 +101,8 @@ def truncate_tail(disk: Disk, directory: str, mark: SyncedMark, state: LogState)
         if base > last:
             remove_segment(disk, directory, base)
     disk.sync_directory(directory)
-    synced = mark.load()
-    if synced is None or synced.offset > target:
-        mark.reset(Synced(last, position, target))
+    mark.load()
+    mark.reset(Synced(last, position, target))  # always: an earlier try may have left a mark that is not durable
     done = msgspec.structs.replace(state, truncate_to=NOT_TRUNCATING)
     hard_state.save(disk, directory, done)
     return done

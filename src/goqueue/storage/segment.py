@@ -15,6 +15,10 @@ from goqueue.storage.walk import Damage, Extent
 _lives = count(1)
 
 
+class Retired(Exception):
+    """The file under a segment was exchanged or removed meanwhile: look again."""
+
+
 def stem(directory: str, base: int) -> str:
     """The path of a segment's files without their endings."""
     return f"{directory}/{base:020d}"
@@ -84,13 +88,13 @@ class Segment:
         )
 
     def grow(self, size: int, end: int, count: int, timestamps: tuple[int, int]) -> None:
-        """Publish records that are in the file and in the indexes."""
+        """Publish records that are in the file and in the indexes. Who sees the times and the count sees the rest."""
+        self.size = size
+        self.end = end
         if self.count == 0:
             self.first_timestamp = timestamps[0]
         self.last_timestamp = timestamps[1]
         self.count += count
-        self.size = size
-        self.end = end
 
     @property
     def extent(self) -> Extent:

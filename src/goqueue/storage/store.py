@@ -7,13 +7,15 @@ from goqueue.io.directory_lock import DirectoryLock
 from goqueue.io.disk import Disk, LocalDisk
 from goqueue.model.errors import InvalidRequest, StorageFailed
 from goqueue.model.settings import LogSettings
+from goqueue.storage import state, synced
 from goqueue.storage.cache import DerivedCache
 from goqueue.storage.driver import OnFailure, SyncDriver
 from goqueue.storage.files import OpenFiles
 from goqueue.storage.log import Log
-from goqueue.storage.state import FILE_NAME
 
 _NAME_PART = re.compile(r"[A-Za-z0-9._-]{1,255}")
+_OWN_FILE = re.compile(rf"{re.escape(state.FILE_NAME)}(\.tmp)?|{synced.FILE_NAME}|\d{{20}}[.-].*")
+"""Names of files inside a log's directory: no log may be called so, or one could lie inside another's files."""
 
 
 def log_directory(data_dir: str, name: str) -> str:
@@ -21,20 +23,21 @@ def log_directory(data_dir: str, name: str) -> str:
     parts = name.split("/")
     if not all(_NAME_PART.fullmatch(part) and part not in (".", "..") for part in parts):
         raise InvalidRequest(f"{name!r} is no name for a log: use letters, digits, '.', '_', '-', joined by '/'")
+    if reserved := [part for part in parts if _OWN_FILE.fullmatch(part)]:
+        raise InvalidRequest(f"{name!r} is no name for a log: {reserved[0]!r} is one of a log's own files")
     return f"{data_dir}/logs/{name}"
 
 
 def log_names(data_dir: str, disk: Disk) -> list[str]:
-    """The logs of a data directory."""
+    """The logs of a data directory, damaged ones too."""
     found = []
     pending = [""]
     while pending:
         prefix = pending.pop()
-        for name in disk.list(f"{data_dir}/logs/{prefix}"):
-            if name == FILE_NAME:
-                found.append(prefix.rstrip("/"))
-            elif "." not in name or disk.exists(f"{data_dir}/logs/{prefix}{name}/."):
-                pending.append(f"{prefix}{name}/")
+        names = disk.list(f"{data_dir}/logs/{prefix}")
+        if any(_OWN_FILE.fullmatch(name) for name in names):
+            found.append(prefix.rstrip("/"))
+        pending += [f"{prefix}{name}/" for name in names if not _OWN_FILE.fullmatch(name)]
     return sorted(found)
 
 

@@ -10,8 +10,18 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from goqueue import codec
-from goqueue.codec import Problem, Scan
-from goqueue.codec.layout import HEADER_BYTES, MAGIC, REASONS, VERSION
+from goqueue.codec import Flag, Problem, Scan
+from goqueue.codec.layout import (
+    EXTENSION_LENGTH_BYTES,
+    FLAGS_AT,
+    HEADER_BYTES,
+    KEY_LENGTH_AT,
+    LENGTHS,
+    MAGIC,
+    OFFSET_AT,
+    REASONS,
+    VERSION,
+)
 from goqueue.io.disk import File
 from goqueue.model import limits
 
@@ -77,10 +87,10 @@ def walk(file: File, extent: Extent) -> Iterator[Run | Damage]:
             want = 2 * len(data)
             continue
         reason = "its offset does not follow" if len(scan) else REASONS[scan.problem]
-        damage = _damage(file, position, expected, extent._replace(size=size), reason)
+        damage = _damage(file, position, expected, extent, reason)
         yield damage
         position, expected = damage.end, damage.next_offset
-    if size < extent.size or (extent.contiguous and expected < extent.limit):
+    if expected < extent.limit and (extent.contiguous or size < extent.size):
         yield Damage(expected, extent.limit, position, extent.size, "the file ends before its records do")
 
 
@@ -102,20 +112,62 @@ def _in_order(scan: Scan, expected: int, extent: Extent) -> int:
 
 
 def _damage(file: File, position: int, expected: int, extent: Extent, reason: str) -> Damage:
-    """The damaged range that begins at `position`: it ends where the next record that can be believed begins.
+    """The damaged range that begins at `position`: it ends where the next record that can be believed begins."""
+    data = memoryview(file.read(position, extent.size - position))
+    at = _declared_end(data, expected, extent)
+    if at is None:
+        at = _search(data, expected, extent)
+    if at is None or at == len(data):
+        return Damage(expected, extent.limit, position, extent.size, reason)
+    return Damage(expected, _offset(data[at:]), position, position + at, reason)
 
-    To be believed a record needs a right checksum and an offset that the bytes skipped have room for.
-    """
-    data = file.read(position, extent.size - position)
-    view = memoryview(data)
-    at = data.find(_BEGINNING, 1)
+
+def _declared_end(data: memoryview, expected: int, extent: Extent) -> int | None:
+    """Where the damaged record ends by its own lengths, if another record, or the end, is exactly there."""
+    if len(data) < HEADER_BYTES:
+        return None
+    end: int = HEADER_BYTES + sum(LENGTHS.unpack_from(data, KEY_LENGTH_AT))
+    if data[FLAGS_AT] & Flag.EXTENSION:
+        extension = data[HEADER_BYTES : HEADER_BYTES + EXTENSION_LENGTH_BYTES]
+        end += EXTENSION_LENGTH_BYTES + int.from_bytes(extension, "big")
+    if end >= len(data):
+        return end if end == len(data) == extent.size else None
+    scan = _record_at(data[end:])
+    follows = len(scan) and expected < scan.offsets[0] < extent.limit
+    if follows and (scan.offsets[0] == expected + 1 or not extent.contiguous):
+        return end
+    return None
+
+
+def _search(data: memoryview, expected: int, extent: Extent) -> int | None:
+    """The next place that looks like a record: a right checksum, an offset the skipped bytes have room for, and
+    after it the end or what may be another record. A record all alone may be part of a damaged message's value."""
+    raw = bytes(data)
+    at = raw.find(_BEGINNING, 1)
     while at >= 0:
-        scan = codec.scan(view[at : at + limits.SCAN_CHUNK_BYTES])
-        if not len(scan) and scan.problem is Problem.INCOMPLETE:
-            scan = codec.scan(view[at:])
+        scan = _record_at(data[at:])
         if len(scan):
-            latest = expected + at // HEADER_BYTES if extent.contiguous else extent.limit - 1
-            if expected <= scan.offsets[0] <= min(latest, extent.limit - 1):
-                return Damage(expected, scan.offsets[0], position, position + at, reason)
-        at = data.find(_BEGINNING, at + 1)
-    return Damage(expected, extent.limit, position, extent.size, reason)
+            first = scan.offsets[0]
+            latest = expected + max(at // HEADER_BYTES, 1) if extent.contiguous else extent.limit - 1
+            if expected < first <= min(latest, extent.limit - 1) and _continues(data[at:], scan):
+                return at
+        at = raw.find(_BEGINNING, at + 1)
+    return None
+
+
+def _continues(data: memoryview, scan: Scan) -> bool:
+    """Whether the first record of the scan is the last of the data, or something like a record follows it."""
+    end = scan.positions[1] if len(scan) > 1 else scan.end
+    return end == len(data) or bytes(data[end : end + len(_BEGINNING)]) == _BEGINNING
+
+
+def _record_at(data: memoryview) -> Scan:
+    """A scan of the beginning of `data` that has its first record, if that is valid."""
+    scan = codec.scan(data[: limits.SCAN_CHUNK_BYTES])
+    if not len(scan) and scan.problem is Problem.INCOMPLETE:
+        scan = codec.scan(data[: limits.MAX_RECORD_BYTES])
+    return scan
+
+
+def _offset(data: memoryview) -> int:
+    return int.from_bytes(data[OFFSET_AT : OFFSET_AT + 8], "big")

@@ -14,6 +14,7 @@ from goqueue.cli.log.verify import verify
 app = typer.Typer(
     name="log",
     help="Write, read and check a log on this machine, without a broker.",
+    epilog="Exit codes: 0 done, 1 failed or damage found, 2 wrong use, 74 the disk failed, 130 interrupted.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

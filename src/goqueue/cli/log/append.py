@@ -63,6 +63,8 @@ def append(
     if not from_lines:
         append_blocks(data_dir, name, settings, [Block(one, 0)], input_bytes=None)
         return
+    if sys.stdin is None:
+        raise InvalidRequest("there is no standard input to read messages from; give --value")
     if sys.stdin.isatty():
         note("reading messages from the terminal, one a line; Ctrl-D ends")
     stdin = sys.stdin.buffer

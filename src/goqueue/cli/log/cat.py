@@ -17,7 +17,7 @@ from goqueue.model.record import Record
 
 _TABLE_LIMIT: Final = 50
 _PAGE_ROWS: Final = 200
-"""Rows that share one table, and so its widths; what is held in memory at a time."""
+"""Records that are printed at once; in a table they share its widths."""
 
 
 def cat(
@@ -56,8 +56,8 @@ def _print_objects(found: Iterable[list[Record] | Unreadable]) -> bool:
             damaged |= not item.torn
             (note if item.torn else complain)(describe(item))
         else:
-            for record in item:
-                print_json(record_object(record))
+            for start in range(0, len(item), _PAGE_ROWS):
+                print_json(*map(record_object, item[start : start + _PAGE_ROWS]))
     return damaged
 
 

@@ -14,7 +14,8 @@ from goqueue.cli.times import show_clock, show_day, show_time
 from goqueue.model.record import Extension, Lane, Record
 
 _WIDEST: Final = {"key": 24, "headers": 28}
-_LEAST_VALUE_WIDTH: Final = 16
+_LEAST_VALUE_WIDTH: Final = 12
+_LEAST_WIDTH: Final = 7
 _MOST_LETTERS: Final = 1000
 """More of a value than any terminal shows."""
 _LANE_STYLES: Final = {Lane.CRITICAL: "bold red", Lane.HIGH: "yellow", Lane.LOW: "dim", Lane.BACKGROUND: "dim"}
@@ -31,17 +32,28 @@ def record_table(records: Sequence[Record], width: int) -> Table:
     columns = ["offset", "time", "lane", "key", "value"]
     columns += [name for name in ("headers", "notes") if any(getattr(row, name) for row in rows)]
     widths = {name: max(len(name), *(cell_len(getattr(row, name).plain) for row in rows)) for name in columns}
-    for name, most in _WIDEST.items():
-        if name in widths:
-            widths[name] = min(widths[name], most)
-    others = sum(widths[name] + COLUMN_GAP for name in columns if name != "value")
-    widths["value"] = min(widths["value"], max(width - others, _LEAST_VALUE_WIDTH))
+    _fit(widths, width)
     table = new_table(*columns, numbers=("offset",))
     if day is not None:
         table.title, table.title_justify, table.title_style = f"{day} UTC", "left", "dim"
     for row in rows:
         table.add_row(*(_shortened(getattr(row, name), widths[name]) for name in columns))
     return table
+
+
+def _fit(widths: dict[str, int], width: int) -> None:
+    """Shorten what can be shortened: the value first, then the columns that explain it."""
+    for name, most in _WIDEST.items():
+        if name in widths:
+            widths[name] = min(widths[name], most)
+    others = sum(size + COLUMN_GAP for name, size in widths.items() if name != "value")
+    widths["value"] = min(widths["value"], max(width - others, _LEAST_VALUE_WIDTH))
+    for name in ("headers", "notes", "key"):
+        excess = others + widths["value"] - width
+        if name in widths and excess > 0:
+            cut = min(excess, max(widths[name] - _LEAST_WIDTH, 0))
+            widths[name] -= cut
+            others -= cut
 
 
 class _Row(NamedTuple):

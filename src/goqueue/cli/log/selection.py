@@ -64,7 +64,7 @@ def select(directory: str, disk: Disk, bounds: Bounds) -> Iterator[list[Record] 
                 if records:
                     yield records
                 left -= len(records)
-                offset = item.next_offset
+                offset = max(offset, item.next_offset)
                 if left <= 0 or offset >= bounds.to_offset or item.scan.timestamps[-1] >= bounds.to_time:
                     return
                 continue

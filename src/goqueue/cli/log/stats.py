@@ -2,31 +2,52 @@
 
 import time
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
 from goqueue.cli.data_directory import chosen, open_offline
+from goqueue.cli.failures import FAILED
 from goqueue.cli.log.measure import LogNumbers, measure
 from goqueue.cli.log.options import DATA_DIR, DataDir, Names, Output
-from goqueue.cli.output import Format, console, new_table, note, print_json, printable, say, show_count, show_size
+from goqueue.cli.output import (
+    Format,
+    complain,
+    console,
+    new_table,
+    note,
+    print_json,
+    printable,
+    say,
+    show_count,
+    show_size,
+)
 from goqueue.cli.times import show_time
+from goqueue.model.errors import DamagedData
 
 
 def stats(names: Names = None, data_dir: DataDir = DATA_DIR, output: Output = Format.TABLE) -> None:
     """Show offsets, sizes, times and lanes. Does not look for damage: verify does."""
     asked = chosen(data_dir, names or [])
     now = time.time_ns() // 1_000_000
-    numbers = [measure(name, open_offline(data_dir, name), now) for name in asked]
+    numbers = []
+    for name in asked:
+        try:
+            numbers.append(measure(name, open_offline(data_dir, name), now))
+        except DamagedData as error:
+            complain(str(error))
     if output is Format.JSON:
         for one in numbers:
             print_json(one)
-    elif not numbers:
+    elif not asked:
         note(f"{data_dir} has no logs yet; write one with goqueue log append NAME --value hello")
     elif names:
         for one in numbers:
             print_numbers(one)
-    else:
+    elif numbers:
         _print_overview(numbers)
+    if len(numbers) < len(asked):
+        raise typer.Exit(FAILED)
 
 
 def _print_overview(numbers: list[LogNumbers]) -> None:

@@ -4,7 +4,6 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 import typer
-from rich.console import Group
 from rich.text import Text
 
 from goqueue.cli.data_directory import DISK, check_exists, chosen
@@ -27,15 +26,17 @@ from goqueue.cli.progress import Meter
 from goqueue.model.errors import DamagedState
 from goqueue.storage import verify as storage
 from goqueue.storage.offline import OfflineLog
+from goqueue.storage.state import FILE_NAME as STATE_FILE
 from goqueue.storage.verify import Finding, Severity
 
 _STYLES: Final = {Severity.DAMAGE: "bold red", Severity.TEAR: "yellow", Severity.REPAIR: "yellow", Severity.NOTE: "dim"}
 _ADVICE: Final = {
-    Severity.DAMAGE: "everything else stays readable; put a good copy of this file in place, or fetch a replica",
-    Severity.TEAR: "was never durable; the next opening cuts it and keeps it in a .cut file",
-    Severity.REPAIR: "nothing to do: it is made again when the log is used next",
-    Severity.NOTE: "nothing to do; keep the file as long as you need it",
+    Severity.DAMAGE: "damage: all other records stay readable; put a good copy of the file in place",
+    Severity.TEAR: "tear: it never was durable; the next append cuts it and keeps it in a .cut file",
+    Severity.REPAIR: "repair: nothing to do, it is made again when the log is next opened and read",
+    Severity.NOTE: "note: nothing to do; keep the file as long as you need it",
 }
+_ADVICE_ON_STATE: Final = "damage: nothing of this log can be read without this file; put a good copy of it in place"
 
 
 class Extent(NamedTuple):
@@ -109,8 +110,8 @@ def print_results(results: list[Verified]) -> None:
         f"of {show_count(len(results), 'log')}"
     )
     if counts[Severity.DAMAGE]:
-        damage = show_count(counts[Severity.DAMAGE], "damaged range")
-        say(Text.assemble((f"✗ {damage} ", "bold red"), f"in {checked}"))
+        places = show_count(counts[Severity.DAMAGE], "place")
+        say(Text.assemble(("✗ damage found ", "bold red"), f"in {places}: {checked}"))
     else:
         say(Text.assemble(("✓ no damage found: ", "bold green"), checked))
 
@@ -124,10 +125,20 @@ def _print_findings(result: Verified) -> None:
             Text(printable(finding.path.rpartition("/")[2])),
             Text(str(finding.position) if about_offsets else ""),
             Text(show_offsets(finding.first_offset, _end(result, finding)) if about_offsets else ""),
-            Group(Text(printable(finding.reason)), Text(_ADVICE[finding.severity], style="dim")),
+            Text(printable(finding.reason)),
         )
     say(Text.assemble("log ", (printable(result.name), "bold")))
     console().print(table)
+    for advice in dict.fromkeys(map(_advice, result.findings)):
+        say(f"→ {advice}", style="dim")
+    say()
+
+
+def _advice(finding: Finding) -> str:
+    """What to do about it."""
+    if finding.severity is Severity.DAMAGE and finding.path.endswith(f"/{STATE_FILE}"):
+        return _ADVICE_ON_STATE
+    return _ADVICE[finding.severity]
 
 
 def _end(result: Verified, finding: Finding) -> int | None:
@@ -151,7 +162,7 @@ def _object(results: list[Verified]) -> dict[str, object]:
                 "first_offset": finding.first_offset,
                 "next_offset": _end(result, finding),
                 "reason": finding.reason,
-                "advice": _ADVICE[finding.severity],
+                "advice": _advice(finding),
             }
             for result in results
             for finding in result.findings

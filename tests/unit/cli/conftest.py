@@ -1,0 +1,12 @@
+"""Every test here types into its own empty data directory."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.typing_at import Person
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Person:
+    return Person(tmp_path / "data")

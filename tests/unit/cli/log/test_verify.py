@@ -1,0 +1,80 @@
+"""`goqueue log verify`: what it finds, what it says about it, and its exit code."""
+
+import msgspec
+import pytest
+
+from tests.unit.cli.typing_at import SMALL, Person, flip_bit, valued
+
+
+def test_a_whole_log_is_said_to_be_whole(person: Person) -> None:
+    person.write("a", (1000, valued("x")))
+    person.write("b/0", (1000, valued("y")))
+    result = person.log("verify")
+    assert result.exit_code == 0
+    assert result.stdout == "✓ no damage found: 70 bytes in 2 segments of 2 logs\n"
+
+
+@pytest.mark.parametrize("position", [0, 5, 20, 34])
+def test_a_flipped_bit_is_found_and_named(person: Person, position: int) -> None:
+    person.write("orders", (1000, valued("a", "b", "c")))
+    flip_bit(person.segments("orders")[0], 35 + position)
+    result = person.log("verify", "orders")
+    assert result.exit_code == 1
+    words = result.stdout.splitlines()[2].split()
+    assert words[:4] == ["damage", "00000000000000000000.log", "35", "1"]
+    assert "→ damage: all other records stay readable" in result.stdout
+    assert "✗ damage found in 1 place" in result.stdout
+
+
+def test_findings_as_json_say_where_and_what_to_do(person: Person) -> None:
+    person.write("orders", (1000, valued("a", "b", "c")))
+    flip_bit(person.segments("orders")[0], 100)
+    result = person.log("verify", "-o", "json")
+    found = msgspec.json.decode(result.stdout)
+    assert result.exit_code == 1
+    assert found["damaged"] is True
+    (finding,) = found["findings"]
+    assert (finding["log"], finding["severity"], finding["position"]) == ("orders", "damage", 70)
+    assert (finding["first_offset"], finding["next_offset"]) == (2, 3)
+    assert "good copy" in finding["advice"]
+
+
+def test_a_lost_view_is_shown_but_no_failure(person: Person) -> None:
+    person.write("n", *((1000, valued(str(number))) for number in range(300)), settings=SMALL)
+    next((person.data_dir / "logs" / "n").glob("*.view")).unlink()
+    result = person.log("verify")
+    assert result.exit_code == 0
+    assert "view is missing or damaged" in result.stdout
+    assert "no damage found" in result.stdout
+
+
+def test_a_torn_end_is_shown_but_no_failure(person: Person) -> None:
+    person.write("n", (1000, valued("a")))
+    with person.segments("n")[0].open("ab") as file:
+        file.write(b"GQ\x01 not whole")
+    result = person.log("verify")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[2].split()[:4] == ["tear", "00000000000000000000.log", "35", "1"]
+
+
+def test_a_damaged_state_file_is_damage_and_does_not_hide_other_logs(person: Person) -> None:
+    person.write("a", (1000, valued("x")))
+    person.write("b", (1000, valued("y")))
+    flip_bit(person.data_dir / "logs" / "a" / "log.state", 20)
+    result = person.log("verify")
+    assert result.exit_code == 1
+    assert "nothing of this log can be read without this file" in result.stdout
+    overview = person.log("stats")
+    assert overview.exit_code == 1
+    assert overview.stdout.splitlines()[1].startswith("b ")
+    cat = person.log("cat", "a")
+    assert (cat.exit_code, cat.stdout) == (1, "")
+    assert "log.state is damaged" in cat.stderr
+
+
+def test_only_the_logs_named_are_verified(person: Person) -> None:
+    person.write("a", (1000, valued("x")))
+    person.write("b", (1000, valued("y")))
+    flip_bit(person.segments("a")[0], 34)
+    assert person.log("verify", "b").exit_code == 0
+    assert person.log("verify", "b", "a").exit_code == 1

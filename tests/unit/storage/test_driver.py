@@ -1,0 +1,215 @@
+"""The threads that sync: at once, on an interval, together, and never again after a failure."""
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from goqueue.io.waiting import wait_for
+from goqueue.model.errors import StorageFailed
+from goqueue.model.settings import Fsync, LogSettings
+from goqueue.storage.driver import SyncDriver
+from goqueue.storage.log import Log
+from tests.unit.storage.disks import Operation, WatchedDisk
+from tests.unit.storage.logs import message, offsets, open_log, put, read_all
+
+EVERY = LogSettings(segment_bytes=4096, fsync=Fsync.EVERY)
+PATIENCE_S = 60
+
+
+@contextmanager
+def driving(*, threads: int = 2) -> Iterator[tuple[SyncDriver, list[StorageFailed]]]:
+    failures: list[StorageFailed] = []
+    driver = SyncDriver(failures.append, threads=threads)
+    try:
+        yield driver, failures
+    finally:
+        driver.stop()
+
+
+def opened(path: Path, driver: SyncDriver, settings: LogSettings = EVERY, disk: WatchedDisk | None = None) -> Log:
+    return Log.open(str(path), disk=disk or WatchedDisk(), settings=settings, on_dirty=driver.notify)
+
+
+def no_fsync(operation: Operation) -> None:
+    """A disk whose fsync fails for segments."""
+    if operation.kind == "sync" and operation.path.endswith(".log"):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_every_append_becomes_durable(tmp_path: Path) -> None:
+    with driving() as (driver, failures):
+        log = opened(tmp_path, driver)
+        for number in range(50):
+            put(log, message(number))
+            wait_for(log.durable, number + 1, PATIENCE_S)
+        assert log.durable.value == 50
+    assert failures == []
+
+
+def test_an_interval_makes_one_sync_of_many_appends(tmp_path: Path) -> None:
+    disk = WatchedDisk()
+    with driving() as (driver, _):
+        log = opened(tmp_path, driver, LogSettings(fsync_interval_ms=200), disk)
+        disk.operations.clear()
+        for number in range(20):
+            put(log, message(number))
+        assert log.durable.value < 20
+        wait_for(log.durable, 20, PATIENCE_S)
+        assert len(disk.of_kind("sync", ".log")) < 20
+
+
+def test_a_rolled_segment_is_sealed_at_once_whatever_the_interval(tmp_path: Path) -> None:
+    with driving() as (driver, _):
+        log = opened(tmp_path, driver, LogSettings(segment_bytes=4096, fsync_interval_ms=3_600_000))
+        put(log, message(0))
+        log.roll()
+        wait_for(log.durable, 1, PATIENCE_S)
+    assert [entry.base for entry in log.sealed] == [0]
+
+
+def test_without_fsync_a_rolled_segment_is_sealed_too(tmp_path: Path) -> None:
+    with driving() as (driver, _):
+        log = opened(tmp_path, driver, LogSettings(segment_bytes=4096, fsync=Fsync.NONE))
+        put(log, message(0))
+        log.roll()
+        wait_for(log.durable, 1, PATIENCE_S)
+
+
+def test_appends_during_an_fsync_share_the_next_one(tmp_path: Path) -> None:
+    """Group commit, step by step: the first fsync is held while nine more appends arrive."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(operation: Operation) -> None:
+        if operation.kind == "sync" and operation.path.endswith(".log") and not begun.is_set():
+            begun.set()
+            go_on.wait(PATIENCE_S)
+
+    disk = WatchedDisk(hold)
+    with driving() as (driver, _):
+        log = opened(tmp_path, driver, disk=disk)
+        put(log, message(0))
+        assert begun.wait(PATIENCE_S)
+        for number in range(1, 10):
+            put(log, message(number))
+        assert log.durable.value == 0
+        go_on.set()
+        wait_for(log.durable, 10, PATIENCE_S)
+        assert len(disk.of_kind("sync", ".log")) == 2
+
+
+def test_eight_writers_each_on_its_own_log_all_become_durable(tmp_path: Path) -> None:
+    count = 60
+    with driving() as (driver, failures):
+        logs = [opened(tmp_path / str(number), driver) for number in range(8)]
+
+        def write(log: Log) -> None:
+            for number in range(count):
+                put(log, message(number))
+                if number % 10 == 9:
+                    wait_for(log.durable, number + 1, PATIENCE_S)
+
+        writers = [threading.Thread(target=write, args=(log,)) for log in logs]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        assert [log.durable.value for log in logs] == [count] * 8
+    assert failures == []
+    for log in logs:
+        log.close()
+    for number in range(8):
+        assert offsets(read_all(open_log(tmp_path / str(number)))) == list(range(count))
+
+
+def test_waiters_of_many_threads_are_woken_by_shared_syncs(tmp_path: Path) -> None:
+    """One writer, eight waiting: every waiter is called, with as many or fewer fsyncs than appends."""
+    disk = WatchedDisk()
+    called: list[int] = []
+    done = threading.Event()
+    with driving() as (driver, _):
+        log = opened(tmp_path, driver, disk=disk)
+        disk.operations.clear()
+
+        def note(number: int) -> None:
+            called.append(number)
+            if len(called) == 200:
+                done.set()
+
+        for number in range(200):
+            put(log, message(number, size=10))
+            log.durable.when(number + 1, lambda _, number=number: note(number))  # type: ignore[misc]
+        assert done.wait(PATIENCE_S)
+        syncs = len(disk.of_kind("sync", ".log"))
+    assert sorted(called) == list(range(200))
+    assert 1 <= syncs <= 200 + len(log.segments)
+
+
+def test_one_logs_slow_fsync_does_not_hold_up_another(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(operation: Operation) -> None:
+        if operation.kind == "sync" and operation.path.endswith(".log"):
+            begun.set()
+            go_on.wait(PATIENCE_S)
+
+    with driving(threads=2) as (driver, _):
+        slow = opened(tmp_path / "slow", driver, disk=WatchedDisk(hold))
+        quick = opened(tmp_path / "quick", driver)
+        put(slow, message(0))
+        assert begun.wait(PATIENCE_S)
+        put(quick, message(0))
+        wait_for(quick.durable, 1, PATIENCE_S)
+        assert slow.durable.value == 0
+        go_on.set()
+        wait_for(slow.durable, 1, PATIENCE_S)
+
+
+def test_a_failed_fsync_is_told_once_and_never_tried_again(tmp_path: Path) -> None:
+    """With a sync asked for at once and another due later, and with more asked for after the failure."""
+    disk = WatchedDisk()
+    with driving(threads=1) as (driver, failures):
+        log = opened(tmp_path / "bad", driver, LogSettings(segment_bytes=4096, fsync_interval_ms=1), disk)
+        after = opened(tmp_path / "good", driver, LogSettings(fsync_interval_ms=50))
+        disk.before = no_fsync
+        put(log, message(0))
+        driver.notify(log, True)
+        with pytest.raises(StorageFailed, match="fsync failed"):
+            wait_for(log.durable, 1, PATIENCE_S)
+        driver.notify(log, False)
+        driver.notify(log, True)
+        put(after, message(0))
+        wait_for(after.durable, 1, PATIENCE_S)
+        with pytest.raises(StorageFailed):
+            put(log, message(1))
+    assert [type(failure) for failure in failures] == [StorageFailed]
+    assert len(disk.of_kind("sync", ".log")) == 1
+    assert log.durable.value == 0
+
+
+def test_a_closed_log_that_is_still_due_is_passed_over(tmp_path: Path) -> None:
+    with driving(threads=1) as (driver, failures):
+        log = opened(tmp_path / "closed", driver, LogSettings(fsync_interval_ms=20))
+        put(log, message(0))
+        log.close()
+        other = opened(tmp_path / "other", driver, LogSettings(fsync_interval_ms=40))
+        put(other, message(0))
+        wait_for(other.durable, 1, PATIENCE_S)
+    assert failures == []
+
+
+def test_stopping_ends_the_threads_and_leaves_later_syncs_to_close(tmp_path: Path) -> None:
+    before = threading.active_count()
+    driver = SyncDriver(lambda _: None, threads=3)
+    log = opened(tmp_path, driver, LogSettings(fsync_interval_ms=3_600_000))
+    put(log, message(0))
+    assert threading.active_count() == before + 3
+    driver.stop()
+    assert threading.active_count() == before
+    assert log.durable.value == 0
+    log.close()
+    assert log.durable.value == 1
