@@ -62,7 +62,7 @@ def check(tail: Tail, log: Log, observed: Observed, disk: SimDisk) -> None:
 
 
 def _valid_end(tail: Tail) -> tuple[int, list[bytes]]:
-    """The offset where the log must end, and all bytes after it, file by file. Below the mark everything counts as valid."""
+    """The offset where the log must end (below the mark everything counts as valid), and all bytes after it by file."""
     bases = sorted(tail.contents)
     end = max(tail.synced.offset, tail.base)
     for number, base in enumerate(bases):

@@ -142,5 +142,5 @@ class History:
         self.start = start
         self.durable = durable
         self.epochs = epochs
-        self.cleaned |= self.entries.keys() - present - quarantined
+        self.cleaned |= self.entries.keys() - present - (self.damaged & quarantined)
         self.damaged -= present | self.cleaned

@@ -42,7 +42,7 @@ class LogLedger:
     # --- what the writer says
 
     def intend(self, life: int, block: int, count: int) -> None:
-        self._doubtful.append(tuple(Identity(life, block, index) for index in range(count)))
+        self._doubtful.append(tuple(Identity(life, block, number) for number in range(count)))
 
     def promise(self, life: int, block: int, first: int, next_offset: int, timestamp: int) -> None:
         if not self._doubtful or self._doubtful[0][0] != Identity(life, block, 0):
@@ -84,8 +84,8 @@ class LogLedger:
         there = {offset: (Identity(life, block, at), time) for offset, life, block, at, time in found.records}
         if len(there) != len(found.records):
             raise Phantom(f"{name}: an offset is there twice")
-        times = [there[len(self._identities) + at][1] if len(self._identities) + at in there else 0 for at in range(kept)]
-        self._add(tuple(doubtful[:kept]), times)
+        known = range(len(self._identities), found.end)
+        self._add(tuple(doubtful[:kept]), [there[offset][1] if offset in there else 0 for offset in known])
         self._doubtful.clear()
         newest: dict[bytes, int] = {}
         for offset, record in enumerate(self._records):

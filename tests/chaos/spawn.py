@@ -54,16 +54,17 @@ class Spawner:
             bufsize=0,
         )
         self._rest = b""
+        self._due: float | None = None
 
     def run(self, job: Job, decide: Decide, instead_of_kill: Callable[[], None] | None = None) -> Ended:
         """One life. At the time `decide` names the writer is killed, after `instead_of_kill` if there is one."""
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode(job) + b"\n")
         pid_fd = -1
-        due: float | None = None
+        self._due = None
         ended = False
         try:
-            for kind, words in self._lines(lambda: due):
+            for kind, words in self._lines():
                 if kind == "P":
                     pid_fd = _pid_fd(int(words[0]))
                 elif kind == "X":
@@ -73,7 +74,7 @@ class Spawner:
                         return Ended(os.WTERMSIG(status), None)
                     return Ended(None, os.WEXITSTATUS(status))
                 elif kind == "":
-                    due = None
+                    self._due = None
                     if instead_of_kill is not None:
                         instead_of_kill()
                     if pid_fd >= 0:
@@ -81,7 +82,7 @@ class Spawner:
                     continue
                 answer = decide(kind, words)
                 if answer is not None:
-                    due = time.monotonic() + answer
+                    self._due = time.monotonic() + answer
             raise Hung("the process that starts writers has ended")
         finally:
             if pid_fd >= 0:
@@ -92,12 +93,13 @@ class Spawner:
 
     def _wait_for_end(self) -> None:
         """After a failure: the next life must not hear the last words of this one."""
-        for kind, _ in self._lines(lambda: None):
+        self._due = None
+        for kind, _ in self._lines():
             if kind == "X":
                 return
 
-    def _lines(self, due: Callable[[], float | None]) -> Iterator[tuple[str, list[str]]]:
-        """Lines as they come; an empty one when the time that `due` names has come."""
+    def _lines(self) -> Iterator[tuple[str, list[str]]]:
+        """Lines as they come; an empty one when the time to kill has come."""
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
         patience = time.monotonic() + _PATIENCE_S
@@ -110,7 +112,7 @@ class Spawner:
                 if words[0] == "X":
                     self._rest = b"\n".join([*lines[at + 1 :], self._rest])
                 yield words[0], words[1:]
-            until = due()
+            until = self._due
             now = time.monotonic()
             if now > patience:
                 raise Hung(f"nothing ended for {_PATIENCE_S} s")

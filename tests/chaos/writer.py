@@ -28,7 +28,7 @@ import msgspec
 
 from goqueue.io.disk import Disk, LocalDisk
 from goqueue.model.errors import DamagedData, LogClosed, StorageFailed
-from goqueue.model.settings import Fsync, LogSettings
+from goqueue.model.settings import LogSettings
 from goqueue.storage.cleaner import clean
 from goqueue.storage.log import Appended, Log
 from goqueue.storage.store import Store, log_directory
@@ -74,7 +74,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
-    """A log as found: (offset, life, block, index, timestamp) of each record."""
+    """A log as found: (offset, life, block, number, timestamp) of each record."""
 
     start: int
     end: int
@@ -131,9 +131,7 @@ class Writer:
     # --- checking
 
     def _say_contents(self, logs: list[Log]) -> None:
-        found = {
-            spec.name: self._contents(spec, log) for spec, log in zip(self._job.logs, logs, strict=True)
-        }
+        found = {spec.name: self._contents(spec, log) for spec, log in zip(self._job.logs, logs, strict=True)}
         line = b"C " + msgspec.json.encode(found) + b" .\n"
         while line:
             line = line[os.write(self._out, line) :]

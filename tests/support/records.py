@@ -5,7 +5,6 @@ So whoever reads one can tell a right record from a wrong one without having see
 
 import hashlib
 import struct
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from goqueue import codec
@@ -15,14 +14,14 @@ _IDENTITY = struct.Struct(">IIHH")
 
 
 class Identity(NamedTuple):
-    """The `index`-th record of the `block`-th block that life number `life` wrote; `life` and `block` per log."""
+    """The `number`-th record of the `block`-th block that life number `life` wrote; `life` and `block` per log."""
 
     life: int
     block: int
-    index: int
+    number: int
 
     def pack(self, log: int) -> bytes:
-        return _IDENTITY.pack(self.life, self.block, self.index, log)
+        return _IDENTITY.pack(self.life, self.block, self.number, log)
 
 
 class Shape(NamedTuple):
@@ -55,7 +54,7 @@ def make(shape: Shape, identity: Identity) -> Record:
 
 
 def make_block(shape: Shape, life: int, block: int, count: int) -> bytearray:
-    return codec.encode([make(shape, Identity(life, block, index)) for index in range(count)])
+    return codec.encode([make(shape, Identity(life, block, number)) for number in range(count)])
 
 
 def identify(shape: Shape, record: Record) -> Identity | None:
@@ -63,8 +62,8 @@ def identify(shape: Shape, record: Record) -> Identity | None:
     value = record.value or b""
     if len(value) < _IDENTITY.size:
         return None
-    life, block, index, log = _IDENTITY.unpack_from(value)
-    identity = Identity(life, block, index)
+    life, block, number, log = _IDENTITY.unpack_from(value)
+    identity = Identity(life, block, number)
     return identity if log == shape.log and stamped(make(shape, identity), record) == record else None
 
 
@@ -82,7 +81,3 @@ def stamped(made: Record, like: Record) -> Record:
         headers=made.headers,
         extension=extension,
     )
-
-
-def encode(records: Sequence[Record]) -> bytearray:
-    return codec.encode(list(records))

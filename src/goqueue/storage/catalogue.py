@@ -84,6 +84,9 @@ class Catalogue:
     def seal(self, rolled: Sequence[Segment], last_timestamp: int) -> None:
         """List the oldest unsealed segments, which are fsynced, as sealed."""
         seal = self.state.next_seal
+        for segment in rolled:
+            if not segment.count:  # all of it is damaged: let its age run from now
+                segment.first_timestamp = segment.last_timestamp = last_timestamp
         entries = [segment.entry(seal + number) for number, segment in enumerate(rolled)]
         for segment, entry in zip(rolled, entries, strict=True):
             if segment.derived is not None:

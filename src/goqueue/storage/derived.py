@@ -17,6 +17,8 @@ from goqueue.storage.index import OffsetIndex, TimeIndex
 from goqueue.storage.lanes import LaneViews
 from goqueue.storage.views import View, ViewKind
 
+_INTERVAL_BYTES = 4
+
 BUILT_IN: tuple[ViewKind, ...] = (DelayViews(), LaneViews())
 """Views every log has: storage itself and its tools use them."""
 
@@ -64,9 +66,10 @@ def companions(stem: str) -> dict[Kind, str]:
 
 
 def save(disk: Disk, stem: str, derived: Derived, *, base: int, seal: int) -> None:
+    interval = derived.interval.to_bytes(_INTERVAL_BYTES, "big")
     contents = {
-        Kind.INDEX: derived.interval.to_bytes(4, "big") + derived.index.to_bytes(),
-        Kind.TIME_INDEX: derived.times.to_bytes(),
+        Kind.INDEX: interval + derived.index.to_bytes(),
+        Kind.TIME_INDEX: interval + derived.times.to_bytes(),
         Kind.VIEW: views.pack(derived.views),
     }
     for kind, path in companions(stem).items():
@@ -82,10 +85,13 @@ def load(disk: Disk, stem: str, *, base: int, seal: int, kinds: Sequence[ViewKin
         if payload is None:
             return None
         contents[kind] = payload
-    derived = Derived(base, int.from_bytes(contents[Kind.INDEX][:4], "big"), ())
+    interval, other = (contents[kind][:_INTERVAL_BYTES] for kind in (Kind.INDEX, Kind.TIME_INDEX))
+    if interval != other:  # the points of one must be points of the other
+        return None
+    derived = Derived(base, int.from_bytes(interval, "big"), ())
     try:
-        derived.index = OffsetIndex.from_bytes(contents[Kind.INDEX][4:])
-        derived.times = TimeIndex.from_bytes(contents[Kind.TIME_INDEX])
+        derived.index = OffsetIndex.from_bytes(contents[Kind.INDEX][_INTERVAL_BYTES:])
+        derived.times = TimeIndex.from_bytes(contents[Kind.TIME_INDEX][_INTERVAL_BYTES:])
         saved = views.unpack(contents[Kind.VIEW])
         derived.views = {kind.name: kind.load(base, saved[kind.name]) for kind in kinds}
     except (ValueError, KeyError, IndexError):

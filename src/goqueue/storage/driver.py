@@ -29,6 +29,7 @@ class SyncDriver:
         self._later: list[tuple[float, int, Log]] = []
         self._order = count()
         self._busy: set[Log] = set()
+        self._failed: set[Log] = set()
         self._stopping = False
         self._threads = [
             threading.Thread(target=self._work, name=f"goqueue-sync-{number}", daemon=True) for number in range(threads)
@@ -58,15 +59,23 @@ class SyncDriver:
             try:
                 log.sync()
             except StorageFailed as failure:
-                self._on_failure(failure)
+                self._tell(log, failure)
             except LogClosed:
                 pass
             except Exception as error:  # nobody may go on waiting for a sync that will not come
-                self._on_failure(log.fail(f"sync broke: {error!r}"))
+                self._tell(log, log.fail(f"sync broke: {error!r}"))
             finally:
                 with self._changed:
                     self._busy.discard(log)
                     self._changed.notify()
+
+    def _tell(self, log: Log, failure: StorageFailed) -> None:
+        """Once per log, however often a sync of it was asked for."""
+        with self._changed:
+            first = log not in self._failed
+            self._failed.add(log)
+        if first:
+            self._on_failure(failure)
 
     def _next(self) -> Log | None:
         """The next log to sync; waits for one. None when stopping."""

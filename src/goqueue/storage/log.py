@@ -87,9 +87,9 @@ class Log:
         settings = settings or LogSettings()
         kinds = (*BUILT_IN, *views)
         recovered = recover(disk, directory, settings, kinds)
-        return cls(
-            directory, disk, files or OpenFiles(disk), cache or DerivedCache(), settings, kinds, on_dirty, recovered
-        )
+        files = files if files is not None else OpenFiles(disk)
+        cache = cache if cache is not None else DerivedCache()
+        return cls(directory, disk, files, cache, settings, kinds, on_dirty, recovered)
 
     def __init__(
         self,

@@ -212,7 +212,8 @@ class _Recovery:
 
     def _recover_tail(self, state: LogState) -> list[Segment]:
         bases = [base for base in segment_bases(self.disk, self.directory) if base >= state.tail_base]
-        synced = self.mark.load()
+        on_disk = self.mark.load()
+        synced = on_disk
         if synced is None:
             synced = self._last_valid(bases, state.tail_base)
             if synced.offset > state.tail_base:
@@ -221,7 +222,6 @@ class _Recovery:
             synced = Synced(state.tail_base, 0, state.tail_base)
         tail: list[Segment] = []
         expected = state.tail_base
-        known_time = state.last_timestamp
         ended = False
         while not ended:
             following = min((base for base in bases if base > expected), default=None)
@@ -230,16 +230,13 @@ class _Recovery:
                     break
                 self.report.notes.append(f"{stem(self.directory, expected)}.log is missing")
             segment, ended = self._recover_segment(expected, following, synced, bases)
-            if not segment.count:
-                segment.first_timestamp = segment.last_timestamp = known_time
-            known_time = segment.last_timestamp
             tail.append(segment)
             expected = segment.end
             ended = ended or (following is None and expected >= synced.offset and segment.base >= synced.base)
         if not tail or tail[-1].end != tail[-1].base + tail[-1].count or self._is_short(tail[-1]):
             tail.append(self._new_segment(expected))
         self._drop_unexpected(bases, tail)
-        self._sync_tail(tail, synced)
+        self._sync_tail(tail, on_disk)
         return tail
 
     def _recover_segment(
@@ -355,20 +352,16 @@ class _Recovery:
             if base not in known and self.disk.exists(stem(self.directory, base) + ".log"):
                 self.report.notes.append(f"{stem(self.directory, base)}.log does not belong to this log; left alone")
 
-    def _sync_tail(self, tail: list[Segment], synced: Synced) -> None:
-        """Everything kept becomes durable before anybody builds on it."""
-        active = tail[-1]
-        end = Synced(active.base, active.size, active.end)
-        for segment in tail:
-            segment.synced_size = segment.size
-        if end == synced and self.disk.exists(active.key.path):
-            return
+    def _sync_tail(self, tail: list[Segment], on_disk: Synced | None) -> None:
+        """Everything kept becomes durable before anybody builds on it, also what looks as if it were already."""
         for segment in tail:
             file = self.disk.open(segment.key.path, create=True)
             try:
                 file.sync()
             finally:
                 file.close()
+            segment.synced_size = segment.size
         self.disk.sync_directory(self.directory)
-        if end != synced:
+        end = Synced(tail[-1].base, tail[-1].size, tail[-1].end)
+        if end != on_disk:
             self.mark.store(end, durably=True)

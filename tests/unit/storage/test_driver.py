@@ -89,9 +89,11 @@ def test_appends_during_an_fsync_share_the_next_one(tmp_path: Path) -> None:
             begun.set()
             go_on.wait(PATIENCE_S)
 
-    disk = WatchedDisk(hold)
+    disk = WatchedDisk()
     with driving() as (driver, _):
         log = opened(tmp_path, driver, disk=disk)
+        disk.operations.clear()
+        disk.before = hold
         put(log, message(0))
         assert begun.wait(PATIENCE_S)
         for number in range(1, 10):
@@ -158,7 +160,9 @@ def test_one_logs_slow_fsync_does_not_hold_up_another(tmp_path: Path) -> None:
             go_on.wait(PATIENCE_S)
 
     with driving(threads=2) as (driver, _):
-        slow = opened(tmp_path / "slow", driver, disk=WatchedDisk(hold))
+        disk = WatchedDisk()
+        slow = opened(tmp_path / "slow", driver, disk=disk)
+        disk.before = hold
         quick = opened(tmp_path / "quick", driver)
         put(slow, message(0))
         assert begun.wait(PATIENCE_S)
@@ -175,6 +179,7 @@ def test_a_failed_fsync_is_told_once_and_never_tried_again(tmp_path: Path) -> No
     with driving(threads=1) as (driver, failures):
         log = opened(tmp_path / "bad", driver, LogSettings(segment_bytes=4096, fsync_interval_ms=1), disk)
         after = opened(tmp_path / "good", driver, LogSettings(fsync_interval_ms=50))
+        disk.operations.clear()
         disk.before = no_fsync
         put(log, message(0))
         driver.notify(log, True)

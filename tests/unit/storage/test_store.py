@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from goqueue.model.errors import DirectoryLocked, InvalidRequest, LogClosed
 from goqueue.model.settings import Fsync, LogSettings
 from goqueue.storage.files import OpenFiles
 from goqueue.storage.store import Store, log_directory, log_names
+from tests.unit.storage.disks import WatchedDisk
 from tests.unit.storage.logs import T0, fill, message, offsets, open_descriptors, put, read_all, value
 
 
@@ -88,8 +90,6 @@ def test_a_second_store_on_the_same_directory_is_refused_until_the_first_closes(
 
 
 def test_a_refused_store_leaves_no_thread_behind(tmp_path: Path) -> None:
-    import threading
-
     with Store(str(tmp_path)):
         before = threading.active_count()
         with pytest.raises(DirectoryLocked):
@@ -108,7 +108,7 @@ def test_the_store_makes_appends_durable_by_itself(tmp_path: Path) -> None:
 def test_hundreds_of_logs_share_a_few_open_files(tmp_path: Path) -> None:
     count, limit = 300, 20
     most = 0
-    with Store(str(tmp_path)) as store:
+    with Store(str(tmp_path), disk=WatchedDisk()) as store:
         store.files = OpenFiles(store.disk, limit=limit)
         settings = LogSettings(segment_bytes=4096, fsync=Fsync.NONE)
         logs = [store.open_log(f"topic/{number}", settings) for number in range(count)]

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from goqueue.model.settings import LogSettings
 from goqueue.storage import derived as companions
 from goqueue.storage import state as hard_state
 from goqueue.storage.cleaner import clean
@@ -12,7 +14,6 @@ from goqueue.storage.log import Log
 from goqueue.storage.verify import Finding, Severity, verify
 from tests.unit.storage.disks import CHANGES, WatchedDisk
 from tests.unit.storage.logs import (
-    SMALL,
     T0,
     fill,
     fill_segments,
@@ -170,8 +171,6 @@ def test_progress_adds_up_to_the_size_of_the_log(closed: Log, tmp_path: Path) ->
 
 
 def test_a_wrong_count_in_the_state_is_found(closed: Log, tmp_path: Path) -> None:
-    import msgspec
-
     state = hard_state.load(WatchedDisk(), str(tmp_path))
     assert state is not None
     first = msgspec.structs.replace(state.sealed[0], count=9)
@@ -182,9 +181,7 @@ def test_a_wrong_count_in_the_state_is_found(closed: Log, tmp_path: Path) -> Non
 
 def test_a_log_kept_with_any_interval_verifies(tmp_path: Path) -> None:
     for interval in (1, 100, 4096):
-        log = open_log(
-            tmp_path / str(interval), SMALL.__class__(segment_bytes=4096, index_interval_bytes=interval)
-        )
+        log = open_log(tmp_path / str(interval), LogSettings(segment_bytes=4096, index_interval_bytes=interval))
         fill(log, 100)
         log.close()
         assert findings(tmp_path / str(interval)) == []
