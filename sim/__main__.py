@@ -49,10 +49,9 @@ def _report(result: Result) -> int:
 
 
 def _range(text: str) -> range:
+    """`A..B`, B not included, or how many."""
     first, dots, end = text.partition("..")
-    if not dots:
-        raise argparse.ArgumentTypeError("seeds are given as A..B, B not included")
-    return range(int(first), int(end))
+    return range(int(first), int(end)) if dots else range(int(text))
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -60,7 +59,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--room", choices=sorted(ROOMS), default="log", help="what to simulate (default: log)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=int, help="run this one seed")
-    which.add_argument("--seeds", type=_range, default=range(2000), metavar="A..B", help="default: 0..2000")
+    which.add_argument("--seeds", type=_range, default=range(2000), metavar="A..B", help="or a count; default: 0..2000")
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant this bug; a checker should find it")
     parser.add_argument("--bugs", action="store_true", help="list the bugs that can be planted")
     parser.add_argument("--trace", action="store_true", help="show every event (with --seed)")

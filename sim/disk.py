@@ -15,6 +15,7 @@ Nothing here knows what the files mean. Everything random comes from the `random
 
 import errno
 from collections.abc import Callable
+from functools import lru_cache
 from posixpath import basename, dirname, normpath
 from random import Random
 from typing import Final, Literal, NamedTuple
@@ -174,6 +175,11 @@ def _name(entries: dict[str, _Inode], naming: _Naming) -> None:
             entries[name] = inode
 
 
+@lru_cache(maxsize=4096)
+def _split(path: str) -> tuple[str, str]:
+    return normpath(dirname(path)), basename(path)
+
+
 class SimFile:
     """An open file: it stays usable after a rename or an unlink, and dies with its process."""
 
@@ -303,11 +309,11 @@ class SimDisk:
 
     def exists(self, path: str) -> bool:
         self._alive()
-        path = normpath(path)
-        if path in self._directories:
+        if normpath(path) in self._directories:
             return True
-        directory = self._directories.get(dirname(path))
-        return directory is not None and basename(path) in directory.entries
+        parent, name = _split(path)
+        directory = self._directories.get(parent)
+        return directory is not None and name in directory.entries
 
     def list(self, directory: str) -> list[str]:
         self._alive()
@@ -422,10 +428,11 @@ class SimDisk:
         return directory.entries[name]
 
     def _place(self, path: str) -> tuple[_Directory, str]:
-        directory = self._directories.get(normpath(dirname(path)))
+        parent, name = _split(path)
+        directory = self._directories.get(parent)
         if directory is None:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        return directory, basename(path)
+        return directory, name
 
     def _unlinked(self, inode: _Inode | None) -> None:
         if inode is not None:

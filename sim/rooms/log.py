@@ -7,7 +7,6 @@ below the synced mark. At each opening, and now and then while it lives, the log
 checker compares it with the history.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -18,16 +17,14 @@ import msgspec
 from goqueue import codec
 from goqueue.model import limits
 from goqueue.model.errors import DiskFull, Quarantined, StaleEpoch, StorageFailed
-from goqueue.model.record import Extension, Record
+from goqueue.model.record import Record
 from goqueue.model.settings import Fsync, LogSettings
-from goqueue.storage import state as hard_state
 from goqueue.storage.cache import DerivedCache
 from goqueue.storage.cleaner import clean
 from goqueue.storage.delays import DelayViews
 from goqueue.storage.files import OpenFiles
 from goqueue.storage.lanes import LaneViews
 from goqueue.storage.log import Log
-from goqueue.storage.synced import FILE_NAME as SYNCED_FILE
 from goqueue.storage.synced import SyncedMark
 from sim.checkers import (
     agreement,
@@ -46,11 +43,12 @@ from sim.clock import SimClock
 from sim.disk import CRASH_KINDS, Crashed, CrashKind, SimDisk
 from sim.rooms.cleaning import Cleaning
 from sim.rooms.history import Entry, History
+from sim.rooms.records import some_records
+from sim.rooms.rot import rot
 from sim.scheduler import Scheduler, Task
 from sim.trace import Trace
 
 DIRECTORY: Final = "/data/logs/orders/0"
-KEYS: Final = (b"a", b"b", b"c", b"dd", b"", b"a longer key")
 COMPANIONS: Final = (".index", ".timeindex", ".view")
 UNSEALED_BEFORE_WRITER_WAITS: Final = limits.MAX_UNSEALED_SEGMENTS - 1
 
@@ -102,7 +100,6 @@ class LogRoom:
     def run(self) -> None:
         for _ in range(self.rng.randint(2, 4)):
             self._survive(self._live)
-        self._survive(self._open)
         self._forget_companions()
 
     def _survive(self, part: Callable[[], None]) -> None:
@@ -139,9 +136,6 @@ class LogRoom:
             self._stop()
         except StorageFailed:
             self._check_failed()
-            raise _Stopped("power") from None
-        except OSError as error:
-            self.trace.event("oserror", str(error))
             raise _Stopped("power") from None
 
     def _stop(self) -> None:
@@ -201,7 +195,7 @@ class LogRoom:
                 DIRECTORY,
                 disk=disk,
                 files=OpenFiles(disk, limit=rng.choice((1, 2, 100))),
-                cache=DerivedCache(limit=rng.choice((1, 500, 1 << 20))),
+                cache=DerivedCache(limit=rng.choice((1, 1 << 20, 1 << 20))),
                 settings=self.settings,
                 views=(LaneViews(), DelayViews()),
                 on_dirty=self._on_dirty,
@@ -260,32 +254,13 @@ class LogRoom:
         agreement.check_same(before, observe(self._the_log()))
 
     def _rot(self) -> None:
-        """Flip a bit in a record below the synced mark; from now on it must be reported, and nothing else lost."""
-        disk = self.disk
-        if self.history.truncating is not None or not disk.exists(f"{DIRECTORY}/{hard_state.FILE_NAME}"):
+        """Damage a record below the synced mark; from now on it must be reported, and nothing else lost."""
+        if self.history.truncating is not None:
             return
-        state = hard_state.load(disk, DIRECTORY)
-        synced = SyncedMark(disk, DIRECTORY).load()
-        if state is None or synced is None or state.truncate_to != hard_state.NOT_TRUNCATING:
-            return
-        if disk.unsynced(DIRECTORY) or disk.unsynced(f"{DIRECTORY}/{SYNCED_FILE}"):
-            return  # a mark that a power cut may still take back does not speak for these bytes
-        places = [(entry.base, entry.size) for entry in state.sealed]
-        if synced.base >= state.tail_base and synced.position:
-            places.append((synced.base, synced.position))
-        places = [(base, size) for base, size in places if size and disk.exists(f"{DIRECTORY}/{base:020d}.log")]
-        if not places:
-            return
-        base, size = self.rng.choice(places)
-        path = f"{DIRECTORY}/{base:020d}.log"
-        scan = codec.scan(disk.content(path)[:size])
-        if scan.end != size:
-            return
-        position = self.rng.randrange(size)
-        offset = scan.offsets[bisect_right(scan.positions, position) - 1]
-        disk.flip(path, position, 1 << self.rng.randrange(8))
-        self.history.damaged.add(offset)
-        self.trace.event("rot", path, position, offset)
+        offset = rot(self.disk, DIRECTORY, self.rng)
+        if offset is not None:
+            self.history.damaged.add(offset)
+            self.trace.event("rot", offset)
 
     # Tasks
 
@@ -347,7 +322,7 @@ class LogRoom:
 
     def _append(self) -> None:
         log, history = self._the_log(), self.history
-        block = codec.encode(self._records())
+        block = codec.encode(some_records(self.rng))
         earlier = refusal.before(log)
         now = self.clock.now
         try:
@@ -392,25 +367,6 @@ class LogRoom:
             )
             for seen, record in zip(split(bytes(block)), records, strict=True)
         ]
-
-    def _records(self) -> list[Record]:
-        rng = self.rng
-        return [self._record() for _ in range(rng.choice((1, 1, 2, 3, 5, 12)))]
-
-    def _record(self) -> Record:
-        rng = self.rng
-        luck = rng.random()
-        size = rng.randrange(40) if luck < 0.6 else rng.randrange(400) if luck < 0.97 else rng.randrange(5000)
-        extension = None
-        if rng.random() < 0.15:
-            extension = Extension(deliver_at=-rng.choice((1, 500, 10_000)), event_time=rng.randrange(1 << 40))
-        return Record(
-            key=rng.choice(KEYS) if rng.random() < 0.7 else None,
-            value=None if luck < 0.08 else rng.randbytes(size),
-            priority=rng.randrange(5),
-            headers=(("trace", rng.randbytes(4)),) if rng.random() < 0.2 else (),
-            extension=extension,
-        )
 
     def _sync_once(self) -> None:
         log = self._the_log()

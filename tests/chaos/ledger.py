@@ -5,6 +5,8 @@ promised) may be there: in the order they were written, without gaps, and from t
 may be there. A record may be missing only if the cleaner was entitled to remove it.
 """
 
+from collections import deque
+
 import msgspec
 
 from goqueue.model.record import Record
@@ -38,6 +40,8 @@ class LogLedger:
         self._start = 0
         self._epoch = 0
         self._epoch_in_doubt = 0
+        self.history: deque[str] = deque(maxlen=8)
+        """What was found and known at the last checks, for whoever has to find out what went wrong."""
 
     # --- what the writer says
 
@@ -72,6 +76,11 @@ class LogLedger:
     def check(self, found: Contents, cleaned_until: int) -> None:
         """Compare with what was found; `cleaned_until` is the latest time a cleaner can have run at."""
         name = self.spec.name
+        doubts = [f"{block[0].life}/{block[0].block}x{len(block)}" for block in self._doubtful]
+        self.history.append(
+            f"{name}: found {found.start} to {found.end} in {found.size} bytes, last {found.records[-2:]}, "
+            f"known up to {len(self._identities)}, in doubt {doubts}, recovery {found.recovery}"
+        )
         if found.end < len(self._identities) or found.damaged:
             raise Lost(
                 f"{name}: it ends at {found.end}, damaged are {found.damaged}; promised up to {self._promised}, "
@@ -169,6 +178,11 @@ class Ledger:
 
     def _check(self, found: dict[str, Contents], now: int) -> None:
         for name, contents in found.items():
-            self.logs[name].check(contents, now)
+            try:
+                self.logs[name].check(contents, now)
+            except Violation as error:
+                for line in self.logs[name].history:
+                    error.add_note(line)
+                raise
             self.cuts += any(line.startswith("cut ") for line in contents.recovery)
         self.checks += 1

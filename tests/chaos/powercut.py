@@ -62,6 +62,13 @@ LOGS = [
         epochs_one_in=40,
         pause_ms=1,
     ),
+    LogSpec(
+        name="same-size",
+        shape=Shape(3, max_value_bytes=20, same_size=True),
+        settings=LogSettings(fsync=Fsync.INTERVAL, fsync_interval_ms=30),
+        max_block=1,
+        pause_ms=3,
+    ),
 ]
 EPOCHS_ONLY = [
     LogSpec(
@@ -182,12 +189,19 @@ class Run:
         data_dir = str(self._volume.path / f"data-{self._lies.value}-{number}")
         ledger = Ledger(self._logs)
         life = struck = 0
-        while struck < cycles:
-            life += 1
-            struck += self._cycle(ledger, data_dir, number, life)
-            if life > 3 * cycles + 10:
-                raise Violation(f"only {struck} of {life} cuts struck")
-        self._check(ledger, data_dir, number, life + 1)
+        try:
+            while struck < cycles:
+                life += 1
+                struck += self._cycle(ledger, data_dir, number, life)
+                if life > 3 * cycles + 10:
+                    raise Violation(f"only {struck} of {life} cuts struck")
+            self._check(ledger, data_dir, number, life + 1)
+        except (Violation, Hung) as error:
+            if not self._lies:
+                kept = tempfile.mkdtemp(prefix="goqueue-powercut-kept-")
+                shutil.copytree(data_dir, kept, dirs_exist_ok=True)
+                error.add_note(f"The data directory is kept: {kept}")
+            raise
         shutil.rmtree(data_dir)
         self.acknowledged += ledger.acknowledged
         self.cuts += ledger.cuts

@@ -49,9 +49,7 @@ def check_all(log: Log, count: int) -> None:
         records = codec.decode(chunk.data, verified=True)
         assert [record.offset for record in records] == list(range(offset, chunk.next_offset))
         assert [record.value for record in records] == [value(at) for at in range(offset, chunk.next_offset)]
-        assert [record.timestamp for record in records] == [
-            T0 + at // BLOCK for at in range(offset, chunk.next_offset)
-        ]
+        assert [record.timestamp for record in records] == [T0 + at // BLOCK for at in range(offset, chunk.next_offset)]
         offset = chunk.next_offset
     assert (offset, log.end_offset) == (count, count)
 
@@ -238,7 +236,9 @@ def test_a_restart_reads_nothing_of_sealed_segments(million: tuple[Path, int]) -
     assert len(log.sealed) >= 1
     read = Counter(done.path for done in disk.of_kind("read", ".log"))
     assert set(read) <= {active}
-    assert sum(done.size for done in disk.of_kind("read", ".log")) <= 2 * (log.segments[-1].size + limits.SCAN_CHUNK_BYTES)
+    assert sum(done.size for done in disk.of_kind("read", ".log")) <= 2 * (
+        log.segments[-1].size + limits.SCAN_CHUNK_BYTES
+    )
     opened = Counter(done.path for done in disk.of_kind("open", ".log"))
     assert all(opened[entry_path(directory, entry.base)] <= 1 for entry in log.sealed)
     assert disk.of_kind("read", ".index") == []
@@ -273,7 +273,12 @@ def test_answers_are_the_same_after_any_restart(million: tuple[Path, int]) -> No
     before = ([log.offset_at(moment) for moment in moments], log.start_offset, log.end_offset, log.sealed)
     log.close()
     again = open_log(directory, SETTINGS)
-    assert ([again.offset_at(moment) for moment in moments], again.start_offset, again.end_offset, again.sealed) == before
+    assert (
+        [again.offset_at(moment) for moment in moments],
+        again.start_offset,
+        again.end_offset,
+        again.sealed,
+    ) == before
 
 
 # --- 6: damage
@@ -307,7 +312,9 @@ def test_a_single_flipped_bit_costs_exactly_its_record(tmp_path: Path) -> None:
 def segments_of_ten(directory: Path, settings: LogSettings) -> Log:
     log = open_log(directory, settings)
     for number in range(10):
-        log.append(codec.encode([Record(value=value(10 * number + each)) for each in range(10)]), now=T0 + 1000 * number)
+        log.append(
+            codec.encode([Record(value=value(10 * number + each)) for each in range(10)]), now=T0 + 1000 * number
+        )
         log.roll()
     log.sync()
     return log

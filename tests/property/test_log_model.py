@@ -154,7 +154,7 @@ class LogMachine(RuleBasedStateMachine):
         due = record.extension.deliver_at if record.extension is not None else None
         return max(record.timestamp, due or 0) <= self.now - self.settings.retention_ms
 
-    def is_superseded(self, record: Record, newest: dict[bytes | None, int]) -> bool:
+    def is_superseded(self, record: Record, newest: dict[bytes, int]) -> bool:
         if not self.settings.compact or record.key is None or record.control:
             return False
         if record.extension is not None and (record.extension.deliver_at or 0) > self.now:

@@ -33,6 +33,8 @@ class Shape(NamedTuple):
     max_value_bytes: int = 400
     delayed_one_in: int = 0
     max_delay_ms: int = 2000
+    same_size: bool = False
+    """Every record has as many bytes as every other: what is left of one can pass for another."""
 
 
 def make(shape: Shape, identity: Identity) -> Record:
@@ -41,6 +43,8 @@ def make(shape: Shape, identity: Identity) -> Record:
     noise = hashlib.shake_128(name)
     dice = struct.unpack(">8H", noise.digest(16))
     length = dice[0] % 16 if dice[1] % 3 == 0 else dice[0] % (shape.max_value_bytes + 1)
+    if shape.same_size:
+        return Record(value=name + noise.digest(16 + shape.max_value_bytes)[16:])
     extension = None
     if shape.delayed_one_in and dice[2] % shape.delayed_one_in == 0:
         extension = Extension(deliver_at=-1 - dice[3] % shape.max_delay_ms)

@@ -228,10 +228,6 @@ def _rewrite(log: Log, group: list[SealedSegment], keep: Keep, done: Trait, repo
     except _Damaged:
         report.skipped += [f"{entry.base:020d}.log" for entry in group]
         return
-    if rewritten.entry.count == 0:
-        log.disk.unlink(rewritten.path)
-        _drop(log, group, report)
-        return
     if not log.replace(group, rewritten.entry, source=rewritten.path, derived=rewritten.derived):
         log.disk.unlink(rewritten.path)
         return
@@ -256,7 +252,8 @@ def _write_survivors(log: Log, group: list[SealedSegment], keep: Keep, done: Tra
     base, seal = group[0].base, log.take_seal()
     path = clean_path(log.directory, base, seal)
     derived = Derived(base, log.settings.index_interval_bytes, log.kinds)
-    size = count = first = last = 0
+    size = count = 0
+    first, last = group[0].first_timestamp, group[-1].last_timestamp
     target = log.disk.open(path, create=True)
     try:
         for entry in group:
@@ -268,13 +265,15 @@ def _write_survivors(log: Log, group: list[SealedSegment], keep: Keep, done: Tra
                     block = _survivors(item, keep(item))
                     if block:
                         scan = codec.scan(block)
-                        write_all(target, size, block)
+                        with log.or_fail("writing a cleaned segment"):
+                            write_all(target, size, block)
                         derived.add(size, block, scan)
                         first = first if count else scan.timestamps[0]
                         last = scan.timestamps[-1]
                         size, count = size + len(block), count + len(scan)
-        target.sync()
-        log.disk.sync_directory(log.directory)  # the state file must not name a file that may vanish
+        with log.or_fail("syncing a cleaned segment"):
+            target.sync()
+            log.disk.sync_directory(log.directory)  # the state file must not name a file that may vanish
     except BaseException:
         log.disk.unlink(path)
         raise

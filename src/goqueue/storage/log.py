@@ -122,8 +122,12 @@ class Log:
         """A segment was created since the directory was last fsynced."""
         self._requested = False
         """Somebody has been asked to sync and has not begun yet."""
-        self._torn = False
-        """A write failed in the middle: the active file must be cut before the next append."""
+        self._torn = True
+        """What lies past the end of the active file is unknown: it must be cut before the next append.
+
+        After a failed write, and once after opening: bytes that an earlier life wrote but whose file size never
+        became durable may still be in the last block, and would be records again once the file has grown over them.
+        """
         self._unmarked_bytes = 0
         """Synced since the synced mark itself was last made durable."""
         self._failure: GoQueueError | None = None
@@ -191,7 +195,7 @@ class Log:
         )
 
     def _write(self, segment: Segment, position: int, block: bytearray | memoryview) -> None:
-        with self._or_fail("writing"), self.files.use(segment.key) as file:
+        with self.or_fail("writing"), self.files.use(segment.key) as file:
             try:
                 write_all(file, position, block)
             except DiskFull:
@@ -200,8 +204,8 @@ class Log:
                 raise
 
     def _mend(self) -> None:
-        """Durably cut what a failed write left behind, so that it can never be taken for records."""
-        with self._or_fail("cutting off a failed write"), self.files.use(self._tail.segment.key) as file:
+        """Durably cut what may lie past the end, so that it can never be taken for records."""
+        with self.or_fail("cutting the active segment to its end"), self.files.use(self._tail.segment.key) as file:
             file.truncate(self._tail.size)
             file.sync()
         self._torn = False
@@ -221,11 +225,12 @@ class Log:
         if len(self._catalogue.unsealed()) > limits.MAX_UNSEALED_SEGMENTS:
             self.sync()
         following = Segment(self.directory, end, Derived(end, self.settings.index_interval_bytes, self.kinds))
-        with self._or_fail("creating a segment"):
+        with self.or_fail("creating a segment"):
             self.disk.open(following.key.path, create=True).close()
         self._names_dirty = True  # after the name is there, before anybody can sync what is in the file
         self._catalogue.add(following)
         self._tail = _Tail(following, 0, end)
+        self._torn = False
         self._ask(rolled=True)
 
     def _ask(self, *, rolled: bool) -> None:
@@ -272,7 +277,7 @@ class Log:
             self._requested = False
             tail = self._tail
             unsealed = self._catalogue.unsealed()
-            with self._or_fail("fsync"):
+            with self.or_fail("fsync"):
                 self._sync_files(unsealed)
                 self._move_mark(tail, durably=len(unsealed) > 1)
             self.durable.advance(tail.end)
@@ -304,14 +309,14 @@ class Log:
 
     def _seal(self, rolled: list[Segment]) -> None:
         """Without space for the state file they stay as they are: the next sync tries again."""
-        with self._or_fail("sealing a segment"):
+        with self.or_fail("sealing a segment"):
             try:
                 self._catalogue.seal(rolled, self._last_timestamp)
             except DiskFull:
                 return
 
     @contextmanager
-    def _or_fail(self, doing: str) -> Iterator[None]:
+    def or_fail(self, doing: str) -> Iterator[None]:
         """An OSError in here means the disk can no longer be believed: nothing is acknowledged from then on."""
         try:
             yield
@@ -339,7 +344,7 @@ class Log:
         """Records from here on belong to leader epoch `epoch`. Durable when it returns."""
         with self._maintenance:
             self.sync()  # an epoch that began past the end found after a power cut would claim what comes there
-            with self._or_fail("saving a leader epoch"):
+            with self.or_fail("saving a leader epoch"):
                 self._catalogue.begin_epoch(epoch, self.end_offset)
 
     def epoch_end(self, epoch: int) -> LeaderEpoch:
@@ -355,7 +360,7 @@ class Log:
             if offset == self.end_offset:
                 return
             self.sync()
-            with self._or_fail("truncating"):
+            with self.or_fail("truncating"):
                 self._catalogue.truncate(offset, self._reader.measure, self.settings)
             self._tail = self._end()
             gone = OffsetOutOfRange(offset, start=self.start_offset, end=offset)
@@ -367,12 +372,12 @@ class Log:
         with self._maintenance:
             self._check_range(offset)
             self.sync()
-            with self._or_fail("truncating the beginning"):
+            with self.or_fail("truncating the beginning"):
                 self._catalogue.remove([entry for entry in self.sealed if entry.end <= offset], start_offset=offset)
 
     def remove(self, old: Sequence[SealedSegment]) -> bool:
         """Remove consecutive sealed segments; False when they are no longer what is there."""
-        with self._maintenance, self._or_fail("removing segments"):
+        with self._maintenance, self.or_fail("removing segments"):
             self._check()
             return self._catalogue.remove(old)
 
@@ -385,7 +390,7 @@ class Log:
         derived: Derived | None = None,
     ) -> bool:
         """Put a rewritten segment in place of consecutive sealed ones; False when they are no longer what is there."""
-        with self._maintenance, self._or_fail("replacing segments"):
+        with self._maintenance, self.or_fail("replacing segments"):
             self._check()
             return self._catalogue.replace(old, new, source=source, derived=derived)
 
@@ -410,7 +415,7 @@ class Log:
         with self._maintenance:
             if self._failure is None:
                 self.sync()
-                with self._or_fail("closing"):
+                with self.or_fail("closing"):
                     self._move_mark(self._tail, durably=True)
                 self._failure = LogClosed(f"{self.directory} is closed")
             for segment in self.segments:

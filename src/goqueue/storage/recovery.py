@@ -183,7 +183,7 @@ class _Recovery:
                 else:
                     self.disk.unlink(path)
                 changed = True
-            elif name.endswith(".tmp"):
+            elif name == hard_state.FILE_NAME + ".tmp":
                 self.disk.unlink(path)
         for base in segment_bases(self.disk, self.directory):
             if base < state.tail_base and base not in seals:

@@ -1,10 +1,16 @@
 """Marks: every waiter is called exactly once, in order, with the error if there was one."""
 
+import sys
 import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from goqueue.base.mark import Mark
+
+TraceFunction = Callable[[FrameType, str, Any], Any]
 
 
 class Calls:
@@ -121,20 +127,40 @@ def test_waiters_from_many_threads_are_all_called_exactly_once() -> None:
     assert sorted(called) == [(thread, threshold) for thread in range(4) for threshold in range(1, last + 1)]
 
 
-def test_a_mark_that_moves_while_somebody_begins_to_wait_still_wakes_them(calls: Calls) -> None:
-    """The mark moves after `when` has compared and before it has put its waiter in the queue."""
+def move_at(step: int) -> list[tuple[str, Exception | None]] | None:
+    """Who is called when the mark moves just before the given line of `when`; None when there is no such line."""
     mark = Mark()
+    calls = Calls()
     mover = threading.Thread(target=mark.advance, args=(5,))
+    left = step
 
-    class Moved(int):
-        def __gt__(self, other: int) -> bool:
-            answer = int(self) > int(other)
-            if not mover.ident:
+    def trace(frame: FrameType, event: str, argument: object) -> TraceFunction | None:
+        nonlocal left
+        if frame.f_code is not Mark.when.__code__:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
                 mover.start()
-                mover.join(0.1)
-            return answer
+                mover.join(0.05)  # it may have to wait for a lock that is held here
+        return trace
 
-    calls.wait(mark, Moved(5))
+    def wait() -> None:
+        sys.settrace(trace)
+        calls.wait(mark, 5)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    waiter.join()
+    if left > 0:
+        return None
     mover.join()
-    assert mark.value == 5
-    assert calls.made == [("5", None)]
+    return calls.made
+
+
+def test_a_mark_that_moves_at_any_step_of_beginning_to_wait_wakes_who_waits() -> None:
+    step = 1
+    while (made := move_at(step)) is not None:
+        assert made == [("5", None)], f"the mark moved at step {step}"
+        step += 1
+    assert step > 3

@@ -111,7 +111,7 @@ def test_a_directory_is_made_with_its_parents_each_name_durable(
     disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
-    monkeypatch.setattr(LocalDisk, "sync_directory", lambda self, path: synced.append(path))
+    monkeypatch.setattr(LocalDisk, "sync_directory", lambda _, path: synced.append(path))
     disk.make_directory(f"{tmp_path}/a/b/c")
     disk.make_directory(f"{tmp_path}/a/b/c")
     assert (tmp_path / "a" / "b" / "c").is_dir()

@@ -15,7 +15,12 @@ def test_a_thread_does_not_wait_for_what_is_reached() -> None:
 
 def test_a_thread_wakes_when_another_moves_the_mark() -> None:
     mark = Mark()
-    mover = threading.Thread(target=lambda: [mark.advance(value) for value in range(1, 4)])
+
+    def move() -> None:
+        for value in range(1, 4):
+            mark.advance(value)
+
+    mover = threading.Thread(target=move)
     mover.start()
     wait_for(mark, 3, timeout_s=30)
     assert mark.value == 3

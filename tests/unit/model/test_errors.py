@@ -60,7 +60,5 @@ def test_an_offset_out_of_range_says_what_there_is() -> None:
 
 def test_a_quarantined_range_says_where_reading_goes_on() -> None:
     error = Quarantined(3, 5, where="a.log", reason="its checksum does not match")
-    assert str(error) == (
-        "offsets 3 to 4 are damaged (its checksum does not match, a.log); reading goes on at 5"
-    )
+    assert str(error) == ("offsets 3 to 4 are damaged (its checksum does not match, a.log); reading goes on at 5")
     assert (error.first, error.next_offset) == (3, 5)

@@ -80,7 +80,8 @@ def read_around_damage(log: Log) -> tuple[list[int], list[tuple[int, int]]]:
         try:
             chunk = log.read(offset, max_bytes=1000)
         except Quarantined as error:
-            assert error.first <= offset < error.next_offset
+            if not error.first <= offset < error.next_offset:
+                raise
             refused.append((error.first, error.next_offset))
             offset = error.next_offset
             continue
@@ -123,9 +124,7 @@ def delays(log: Log) -> list[tuple[int, int]]:
     for segment in log.segments:
         view = log.derived(segment).views["delays"]
         assert isinstance(view, DelayView)
-        found += [
-            (segment.base + offset, due) for offset, due in zip(view.offsets, view.deliver_at, strict=True)
-        ]
+        found += [(segment.base + offset, due) for offset, due in zip(view.offsets, view.deliver_at, strict=True)]
     return found
 
 
@@ -140,9 +139,7 @@ def positions(path: Path | str) -> dict[int, tuple[int, int]]:
     """Where each record of a segment file begins and ends, by offset."""
     scan = codec.scan(Path(path).read_bytes())
     ends = [*scan.positions[1:], scan.end]
-    return {
-        offset: (start, end) for offset, start, end in zip(scan.offsets, scan.positions, ends, strict=True)
-    }
+    return {offset: (start, end) for offset, start, end in zip(scan.offsets, scan.positions, ends, strict=True)}
 
 
 def flip(path: Path | str, position: int, bit: int = 0) -> None:

@@ -76,9 +76,7 @@ def test_columns_of_different_length_are_refused() -> None:
 def test_any_delays_are_found_in_blocks_of_any_size(times: list[int | None], block: int, wanted: int) -> None:
     view = DelayViews().load(0, fold(times, block=block).to_bytes())
     assert contents(view) == [(offset, time) for offset, time in enumerate(times) if time is not None]
-    assert view.due_after(wanted) == [
-        offset for offset, time in enumerate(times) if time is not None and time > wanted
-    ]
+    assert view.due_after(wanted) == [offset for offset, time in enumerate(times) if time is not None and time > wanted]
 
 
 def test_its_size_grows_with_it() -> None:

@@ -1,5 +1,6 @@
 """What is derived from a segment: saved, loaded, rebuilt, always the same; foreign files refused."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -78,9 +79,7 @@ def test_a_missing_or_damaged_file_is_refused(tmp_path: Path, ending: str) -> No
 
 def test_the_files_of_two_endings_do_not_stand_in_for_each_other(tmp_path: Path) -> None:
     save(WatchedDisk(), stem_in(tmp_path), derive([5]), base=50, seal=3)
-    (tmp_path / "00000000000000000050.index").write_bytes(
-        (tmp_path / "00000000000000000050.timeindex").read_bytes()
-    )
+    (tmp_path / "00000000000000000050.index").write_bytes((tmp_path / "00000000000000000050.timeindex").read_bytes())
     assert load(WatchedDisk(), stem_in(tmp_path), base=50, seal=3, kinds=BUILT_IN) is None
 
 
@@ -149,8 +148,11 @@ def test_one_walk_over_the_whole_rebuilds_what_the_blocks_made(blocks: list[int]
     assert rebuilt.agrees(kept)
     assert rebuilt.index.positions[0] == 0
     starts = rebuilt.index.positions
-    assert all(later - earlier >= INTERVAL for earlier, later in zip(starts, starts[1:], strict=False))
-    largest = max(end - start for start, end in zip(codec.scan(data).positions, [*codec.scan(data).positions[1:], len(data)], strict=True))
+    assert all(later - earlier >= INTERVAL for earlier, later in pairwise(starts))
+    largest = max(
+        end - start
+        for start, end in zip(codec.scan(data).positions, [*codec.scan(data).positions[1:], len(data)], strict=True)
+    )
     ends = [*starts[1:], len(data)]
     assert all(end - start < INTERVAL + largest for start, end in zip(starts, ends, strict=True))
 

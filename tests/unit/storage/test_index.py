@@ -106,7 +106,7 @@ def test_time_lookups_agree_with_a_sorted_list(batches: list[list[int]], wanted:
     points: list[tuple[int, int]] = []
     time = 0
     for batch in batches:
-        added = []
+        added: list[tuple[int, int]] = []
         for step in batch:
             time += step
             added.append((time, 10 * (len(points) + len(added))))

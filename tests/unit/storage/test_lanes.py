@@ -54,7 +54,9 @@ def test_mixed_lanes_are_the_same_in_blocks_of_any_size(block: int) -> None:
 
 @pytest.mark.parametrize("uniform", [True, False])
 def test_gaps_in_the_offsets_stay_gaps(uniform: bool) -> None:
-    blocks = [stamped(Record(priority=2 if uniform else offset % 5), offset=offset)[0] for offset in (100, 103, 104, 109)]
+    blocks = [
+        stamped(Record(priority=2 if uniform else offset % 5), offset=offset)[0] for offset in (100, 103, 104, 109)
+    ]
     joined = b"".join(blocks)
     view = LaneViews().empty(100)
     view.on_append(joined, codec.scan(joined))

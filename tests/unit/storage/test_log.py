@@ -2,7 +2,10 @@
 
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -18,7 +21,9 @@ from goqueue.model.errors import (
 )
 from goqueue.model.record import Extension, Lane, Producer, Record
 from goqueue.model.settings import Fsync, LogSettings
+from goqueue.storage.index import TimeIndex
 from goqueue.storage.log import Log
+from goqueue.storage.segment import Segment
 from goqueue.storage.state import LeaderEpoch
 from tests.unit.storage.disks import CHANGES, Operation, Stopped, WatchedDisk, stop_at
 from tests.unit.storage.logs import (
@@ -250,41 +255,58 @@ def test_a_time_look_up_that_an_append_overtakes_is_still_right(
     assert log.offset_at(1500) == 5
 
 
-def test_a_time_look_up_while_an_append_is_half_published_does_not_skip_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The segment's times have grown, its size not yet: the new record is the answer, or not there yet."""
-    log = open_log(tmp_path, LogSettings(index_interval_bytes=4096))
-    fill(log, 5, now=1000, step=100, block=1)
-    segment = log.segments[-1]
-    times = segment.derived.times  # type: ignore[union-attr]
-    find = type(times).find
-    half_way, go_on = threading.Event(), threading.Event()
+def look_up_at(step: int, directory: Path, monkeypatch: pytest.MonkeyPatch) -> int | None:
+    """What a look-up finds that begins just before the given line of `Segment.grow`, the writer going on under it.
 
-    def watch(frame: object, event: str, argument: object) -> object:
-        if segment.last_timestamp == 2000 and segment.end == 5 and not half_way.is_set():
-            half_way.set()
-            go_on.wait(30)
-        return watch
+    None when there is no such line.
+    """
+    log = open_log(directory, LogSettings(index_interval_bytes=4096))
+    fill(log, 5, now=1000, step=100, block=1)
+    held, go_on = threading.Event(), threading.Event()
+    left = step
+
+    def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+        nonlocal left
+        if frame.f_code is Segment.grow.__code__ and event == "line":
+            left -= 1
+            if left == 0:
+                held.set()
+                go_on.wait(30)
+        return trace
 
     def append() -> None:
-        sys.settrace(watch)  # type: ignore[arg-type]
+        sys.settrace(trace)
         put(log, message(5), now=2000)
 
     writer = threading.Thread(target=append)
+    find = TimeIndex.find
 
-    def overtaken(self: object, timestamp: int) -> int | None:
+    def overtaken(self: TimeIndex, timestamp: int) -> int | None:
         go_on.set()
         writer.join()
-        return find(times, timestamp)
+        return find(self, timestamp)
 
     writer.start()
-    assert half_way.wait(30) or not writer.is_alive()
-    monkeypatch.setattr(type(times), "find", overtaken)
-    found = log.offset_at(2000)
+    while writer.is_alive() and not held.wait(0.01):
+        pass
+    if not held.is_set():
+        return None
+    with monkeypatch.context() as patch:
+        patch.setattr(TimeIndex, "find", overtaken)
+        found = log.offset_at(2000)
     go_on.set()
     writer.join()
-    assert found == 5
+    return found
+
+
+def test_a_time_look_up_at_any_step_of_a_publication_does_not_skip_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = 1
+    while (found := look_up_at(step, tmp_path / str(step), monkeypatch)) is not None:
+        assert found == 5, f"held at step {step} of the publication"
+        step += 1
+    assert step > 4
 
 
 # --- rolling
@@ -357,7 +379,8 @@ def test_durable_moves_with_a_sync_and_written_with_an_append(tmp_path: Path) ->
 def test_a_sync_seals_what_rolled_with_all_its_companions(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 100)
-    assert log.sealed == ()
+    before = len(log.sealed)
+    assert before == 0
     log.sync()
     assert [entry.base for entry in log.sealed] == [segment.base for segment in log.segments[:-1]]
     assert [entry.seal for entry in log.sealed] == list(range(1, len(log.segments)))
@@ -680,9 +703,9 @@ def test_epochs_of_truncated_records_are_gone(tmp_path: Path) -> None:
         log.begin_epoch(epoch)
         fill(log, 10)
     log.truncate(10)
-    assert log.epochs == (LeaderEpoch(1, 0),)
+    assert list(log.epochs) == [LeaderEpoch(1, 0)]
     log.begin_epoch(9)
-    assert log.epochs == (LeaderEpoch(1, 0), LeaderEpoch(9, 10))
+    assert list(log.epochs) == [LeaderEpoch(1, 0), LeaderEpoch(9, 10)]
 
 
 def test_truncating_twice_and_writing_between_keeps_only_the_last_life(tmp_path: Path) -> None:
@@ -700,9 +723,7 @@ def test_truncating_twice_and_writing_between_keeps_only_the_last_life(tmp_path:
 
 
 @pytest.mark.parametrize("offset", [15, 20, 35, 42])
-def test_a_truncation_stopped_anywhere_is_done_or_not_begun_after_the_next_opening(
-    tmp_path: Path, offset: int
-) -> None:
+def test_a_truncation_stopped_anywhere_is_done_or_not_begun_after_the_next_opening(tmp_path: Path, offset: int) -> None:
     outcomes: list[int] = []
     change = 0
     stopped = True

@@ -70,7 +70,9 @@ def test_a_slot_torn_at_any_byte_falls_back_to_the_other(tmp_path: Path) -> None
     stored_third = SLOT_STRIDE
     for done in range(SLOT.size):
         torn = bytearray(whole)
-        torn[stored_third : stored_third + SLOT.size] = b"\xff" * done + whole[stored_third + done :][: SLOT.size - done]
+        torn[stored_third : stored_third + SLOT.size] = (
+            b"\xff" * done + whole[stored_third + done :][: SLOT.size - done]
+        )
         (tmp_path / "synced").write_bytes(torn)
         assert mark(tmp_path).load() == TWO
 

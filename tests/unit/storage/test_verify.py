@@ -69,9 +69,7 @@ def test_a_damaged_record_is_named_to_the_byte_and_the_offset(closed: Log, tmp_p
     path = segment_path(tmp_path, 10)
     start, _ = positions(path)[14]
     flip_record(tmp_path, 10, 14)
-    assert findings(tmp_path) == [
-        Finding(Severity.DAMAGE, str(path), start, 14, 15, "its checksum does not match")
-    ]
+    assert findings(tmp_path) == [Finding(Severity.DAMAGE, str(path), start, 14, 15, "its checksum does not match")]
 
 
 def test_damage_below_the_synced_mark_of_the_active_segment_is_damage(closed: Log, tmp_path: Path) -> None:
