@@ -103,9 +103,9 @@ def test_a_truncation_that_was_killed_anywhere_is_done_once(offset: int, seed: i
 @pytest.mark.parametrize("seed", range(8))
 def test_records_found_without_a_synced_mark_are_made_durable(seed: int) -> None:
     disk = SimDisk(Random(seed))
-    append(open_log(disk), 20, "written")
+    append(open_log(disk), 60, "written")
     disk.crash(Random(seed), "kill")
     disk.unlink(f"{DIRECTORY}/synced")
     before, after = acknowledged_then_powerless(disk, seed)
     assert after == before
-    assert len(before) == 25
+    assert len(before) == 65

@@ -157,7 +157,8 @@ class _Recovery:
             loaded = LogState()
             hard_state.save(self.disk, self.directory, loaded)
             self.mark.reset(Synced(0, 0, 0))
-        # A killed process may have left names that the page cache shows and the disk does not have yet.
+        # A killed process may have left names that the page cache shows and the disk does not have yet. They come
+        # before anything that is removed because of them.
         self.disk.sync_directory(self.directory)
         if loaded.truncate_to != NOT_TRUNCATING:
             loaded = truncate_tail(self.disk, self.directory, self.mark, loaded)
