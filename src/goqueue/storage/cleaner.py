@@ -100,7 +100,8 @@ def _expired(log: Log, now: int) -> Iterator[tuple[SealedSegment, int]]:
     oldest = None if log.settings.retention_ms is None else now - log.settings.retention_ms
     excess = None
     if log.settings.retention_bytes is not None:
-        excess = sum(segment.size for segment in log.segments) - log.settings.retention_bytes
+        # What is not durable yet may be gone after a power cut: nothing is removed on its account.
+        excess = sum(segment.synced_size for segment in log.segments) - log.settings.retention_bytes
     for entry in log.sealed:
         if oldest is not None and entry.last_timestamp < oldest:
             yield entry, oldest

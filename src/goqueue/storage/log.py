@@ -226,7 +226,9 @@ class Log:
             self.sync()
         following = Segment(self.directory, end, Derived(end, self.settings.index_interval_bytes, self.kinds))
         with self.or_fail("creating a segment"):
-            self.disk.open(following.key.path, create=True).close()
+            file = self.disk.open(following.key.path, create=True)
+            file.truncate(0)  # a file of that name may have been left alone by recovery
+            file.close()
         self._names_dirty = True  # after the name is there, before anybody can sync what is in the file
         self._catalogue.add(following)
         self._tail = _Tail(following, 0, end)
