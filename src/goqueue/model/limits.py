@@ -36,6 +36,8 @@ MAX_OPEN_FILES: Final = 1024
 """Open segment files a store keeps, active ones included, unless more than that are in use at once."""
 MAX_CACHED_INDEX_BYTES: Final = 32 * MIB
 """Sealed segments' indexes and views kept in memory by a store."""
+DISK_RESERVE_BYTES: Final = 1 * MIB
+"""Kept back in each data directory, so that retention can free space on a full disk."""
 SYNC_THREADS: Final = 2
 SYNCED_MARK_INTERVAL_BYTES: Final = 4 * MIB
 """How much may be synced before the synced mark itself is made durable again."""

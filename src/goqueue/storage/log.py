@@ -19,6 +19,7 @@ from goqueue import codec
 from goqueue.base.mark import Mark
 from goqueue.codec import Scan
 from goqueue.io.disk import Disk, File
+from goqueue.io.reserve import Reserve
 from goqueue.io.small_file import write_all
 from goqueue.model import limits
 from goqueue.model.errors import (
@@ -79,6 +80,7 @@ class Log:
         disk: Disk,
         files: OpenFiles | None = None,
         cache: DerivedCache | None = None,
+        reserve: Reserve | None = None,
         settings: LogSettings | None = None,
         views: Sequence[ViewKind] = (),
         on_dirty: OnDirty = _nobody,
@@ -89,7 +91,7 @@ class Log:
         recovered = recover(disk, directory, settings, kinds)
         files = files if files is not None else OpenFiles(disk)
         cache = cache if cache is not None else DerivedCache()
-        return cls(directory, disk, files, cache, settings, kinds, on_dirty, recovered)
+        return cls(directory, disk, files, cache, reserve, settings, kinds, on_dirty, recovered)
 
     def __init__(
         self,
@@ -97,6 +99,7 @@ class Log:
         disk: Disk,
         files: OpenFiles,
         cache: DerivedCache,
+        reserve: Reserve | None,
         settings: LogSettings,
         kinds: tuple[ViewKind, ...],
         on_dirty: OnDirty,
@@ -109,6 +112,7 @@ class Log:
         self.files = files
         self.kinds = kinds
         self._on_dirty = on_dirty
+        self._reserve = reserve
         self._catalogue = Catalogue(directory, disk, files, cache, kinds, recovered)
         self._reader = Reader(self, disk, files, cache, interval=settings.index_interval_bytes, kinds=kinds)
         self._tail = self._end()
@@ -374,14 +378,20 @@ class Log:
         with self._maintenance:
             self._check_range(offset)
             self.sync()
-            with self.or_fail("truncating the beginning"):
-                self._catalogue.remove([entry for entry in self.sealed if entry.end <= offset], start_offset=offset)
+            self._remove([entry for entry in self.sealed if entry.end <= offset], start_offset=offset)
 
     def remove(self, old: Sequence[SealedSegment]) -> bool:
         """Remove consecutive sealed segments; False when they are no longer what is there."""
-        with self._maintenance, self.or_fail("removing segments"):
+        with self._maintenance:
             self._check()
-            return self._catalogue.remove(old)
+            return self._remove(old)
+
+    def _remove(self, old: Sequence[SealedSegment], *, start_offset: int = 0) -> bool:
+        def work() -> bool:
+            return self._catalogue.remove(old, start_offset=start_offset)
+
+        with self.or_fail("removing segments"):
+            return work() if self._reserve is None else self._reserve.shrinking(work)
 
     def replace(
         self,

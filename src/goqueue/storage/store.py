@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 from goqueue.io.directory_lock import DirectoryLock
 from goqueue.io.disk import Disk, LocalDisk
+from goqueue.io.reserve import Reserve
 from goqueue.model.errors import InvalidRequest, StorageFailed
 from goqueue.model.settings import LogSettings
 from goqueue.storage import state, synced
@@ -56,6 +57,7 @@ class Store:
         self._lock = DirectoryLock(f"{data_dir}/meta/lock")
         self.files = OpenFiles(self.disk)
         self._cache = DerivedCache()
+        self._reserve = Reserve(self.disk, f"{data_dir}/meta/reserve")
         self._driver = SyncDriver(on_failure)
         self._logs: dict[str, Log] = {}
 
@@ -68,6 +70,7 @@ class Store:
                 disk=self.disk,
                 files=self.files,
                 cache=self._cache,
+                reserve=self._reserve,
                 settings=settings,
                 on_dirty=self._driver.notify,
             )
