@@ -5,7 +5,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -488,22 +488,50 @@ def test_a_process_whose_sync_fails_stops_and_keeps_what_it_acknowledged(
 # --- a real full disk
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB."""
+@contextmanager
+def file_system(path: Path, size: str) -> Iterator[Path]:
+    """A real file system of that size, in memory."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")
-    mounted = tmp_path / "small"
-    mounted.mkdir()
+    path.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "goqueue-test", str(mounted)], capture_output=True, text=True
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "goqueue-test", str(path)], capture_output=True, text=True
     )
     if done.returncode != 0:
         pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
     try:
-        yield mounted
+        yield path
     finally:
-        subprocess.run(["umount", "--lazy", str(mounted)], check=True)
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    with file_system(tmp_path / "small", "256k") as path:
+        yield path
+
+
+def test_retention_relieves_a_really_full_disk(tmp_path: Path) -> None:
+    settings = LogSettings(segment_bytes=128 * KIB, fsync=Fsync.NONE, retention_bytes=256 * KIB)
+    with file_system(tmp_path / "small", "3m") as path, Store(str(path / "data")) as store:
+        log = store.open_log("log", settings)
+        number = 0
+        with suppress(DiskFull):
+            for number in range(10_000):
+                log.append(block(f"b{number}", 3, 700), now=1)
+        log.sync()
+        (path / "ballast").write_bytes(b"")
+        with suppress(OSError), (path / "ballast").open("wb", buffering=0) as ballast:
+            while ballast.write(b"." * KIB):
+                pass
+        with pytest.raises(DiskFull):
+            log.append(block("refused", 3, 700), now=1)
+        assert clean(log, 2).removed_segments
+        assert log.append(block("after", 3, 700), now=1).next_offset == log.end_offset
+        found = [(record.value or b"").split(b" ")[0].decode() for record in read_all(log).records]
+        kept = len(found) // 3 - 1
+        assert found[:-3] == [f"b{at}" for at in range(number - kept, number) for _ in range(3)]
+        assert found[-3:] == ["after"] * 3
 
 
 def test_a_really_full_disk_refuses_then_takes_up_where_it_was(small_disk: Path) -> None:
