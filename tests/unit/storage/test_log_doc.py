@@ -2,6 +2,7 @@
 
 import re
 import struct
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def test_a_layout_table_names_every_byte_of_its_struct(heading: str, layout: str
     rows = table(heading)
     assert rows[0][1] == 0
     assert rows[-1] == ("end", layout.size, 0)
-    for (_, position, width), (_, following, _) in zip(rows, rows[1:], strict=False):
+    for (_, position, width), (_, following, _) in pairwise(rows):
         assert position + width == following
     widths = [struct.calcsize(">" + code) for code in re.findall(r"\d*[a-zA-Z]", layout.format.lstrip(">"))]
     boundaries = {sum(widths[:number]) for number in range(len(widths) + 1)}
