@@ -15,11 +15,12 @@ def wait_for(mark: Mark, threshold: int, timeout_s: float | None = None) -> None
         outcome.append(error)
         done.set()
 
-    mark.when(threshold, wake)
+    waiter = mark.when(threshold, wake)
     if not done.wait(timeout_s):
+        waiter.cancel()
         raise TimeoutError(f"still waiting for {threshold}, the mark is at {mark.value}")
     if outcome[0] is not None:
-        raise outcome[0]
+        raise outcome[0].with_traceback(None)
 
 
 async def reached(mark: Mark, threshold: int) -> None:
@@ -33,12 +34,16 @@ async def reached(mark: Mark, threshold: int) -> None:
         if future.done():
             return
         if error is not None:
-            future.set_exception(error)
+            future.set_exception(error.with_traceback(None))
         else:
             future.set_result(None)
 
     def wake(error: Exception | None) -> None:
-        loop.call_soon_threadsafe(settle, error)
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, error)
 
-    mark.when(threshold, wake)
-    await future
+    waiter = mark.when(threshold, wake)
+    try:
+        await future
+    finally:
+        waiter.cancel()

@@ -10,10 +10,10 @@ GoQueueError
 │   ├── DiskFull              no space: refused, nothing changed, try again when there is space
 │   ├── DirectoryLocked       another process has the data directory
 │   └── LogClosed             the log was closed or lost its disk
-└── DamagedData               bytes on disk are not what was written
-    ├── Quarantined           a range of offsets cannot be read; others can
-    └── DamagedState          a small file that is hard state fails its checksum
-    StorageFailed (under GoQueueError): an fsync failed; the process must stop
+├── DamagedData               bytes on disk are not what was written
+│   ├── Quarantined           a range of offsets cannot be read; others can
+│   └── DamagedState          a small file that is hard state fails its checksum
+└── StorageFailed             writing or syncing failed; the process must stop
 """
 
 from typing import ClassVar

@@ -16,6 +16,9 @@ MAX_BLOB_BYTES: Final = 4 * KIB
 MAX_RECORD_BYTES: Final = 16 * MIB
 """A length field that promises more than this is refused before anything is allocated for it."""
 
+MAX_OFFSET: Final = 2**62
+"""No offset and no timestamp reaches this, so that adding to one cannot overflow."""
+
 # Blocks and segments
 MAX_BLOCK_BYTES: Final = 32 * MIB
 """What one append may carry; a block never spans two segments."""
@@ -28,6 +31,11 @@ MAX_SEGMENT_SPAN: Final = 0xFFFF_FFFF
 
 # Reading
 MAX_READ_BYTES: Final = 64 * MIB
+MAX_READ_COUNT: Final = 1_000_000
+RESYNC_BYTES: Final = 256 * MIB
+"""How many bytes may be checked in search of the next record behind a damaged one, before the rest is given up."""
+UNREADABLE_BYTES: Final = 4 * KIB
+"""A part of a file this large that the disk cannot read counts as damaged as a whole."""
 SCAN_CHUNK_BYTES: Final = 1 * MIB
 """What a scan holds in memory at a time, unless one record is larger."""
 
@@ -40,6 +48,11 @@ DISK_RESERVE_BYTES: Final = 1 * MIB
 """Kept back in each data directory, so that retention can free space on a full disk."""
 SYNC_THREADS: Final = 2
 SYNCED_MARK_INTERVAL_BYTES: Final = 4 * MIB
-"""How much may be synced before the synced mark itself is made durable again."""
+SYNCED_MARK_INTERVAL_SYNCS: Final = 32
+"""How much, and how often, may be synced before the synced mark itself is made durable again."""
+MAX_DURATION_MS: Final = 100 * 365 * 24 * 3600 * 1000
+MAX_NAME_PART: Final = 255
+REMEMBERED_KEY_BYTES: Final = 128
+"""What remembering a key costs the cleaner beside the key's own bytes, about."""
 MAX_CLEANER_BYTES: Final = 128 * MIB
 """What one compaction pass spends on remembering keys; a log with more is compacted in several passes."""

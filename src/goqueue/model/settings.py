@@ -30,16 +30,24 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     tombstone_retention_ms: int = 24 * 3600 * 1000
 
     def __post_init__(self) -> None:
+        try:
+            msgspec.structs.force_setattr(self, "fsync", Fsync(self.fsync))
+        except ValueError:
+            choices = ", ".join(Fsync)
+            raise InvalidSetting(f"fsync is {self.fsync!r}; it must be one of {choices}") from None
+        if not isinstance(self.compact, bool):
+            raise InvalidSetting(f"compact is {self.compact!r}; it must be true or false")
         ranges = (
             ("segment_bytes", self.segment_bytes, limits.MIN_SEGMENT_BYTES, limits.MAX_SEGMENT_BYTES),
-            ("segment_age_ms", self.segment_age_ms, 1, None),
+            ("segment_age_ms", self.segment_age_ms, 1, limits.MAX_DURATION_MS),
             ("index_interval_bytes", self.index_interval_bytes, 1, self.segment_bytes),
-            ("fsync_interval_ms", self.fsync_interval_ms, 1, None),
-            ("retention_ms", self.retention_ms, 0, None),
-            ("retention_bytes", self.retention_bytes, 0, None),
-            ("tombstone_retention_ms", self.tombstone_retention_ms, 0, None),
+            ("fsync_interval_ms", self.fsync_interval_ms, 1, limits.MAX_DURATION_MS),
+            ("retention_ms", self.retention_ms, 0, limits.MAX_DURATION_MS),
+            ("retention_bytes", self.retention_bytes, 0, limits.MAX_OFFSET),
+            ("tombstone_retention_ms", self.tombstone_retention_ms, 0, limits.MAX_DURATION_MS),
         )
         for name, value, low, high in ranges:
-            if value is not None and (value < low or (high is not None and value > high)):
-                bounds = f"at least {low}" if high is None else f"{low} to {high}"
-                raise InvalidSetting(f"{name} is {value}; it must be {bounds}")
+            if value is None and name.startswith("retention_"):
+                continue
+            if type(value) is not int or not low <= value <= high:
+                raise InvalidSetting(f"{name} is {value!r}; it must be a whole number from {low} to {high}")

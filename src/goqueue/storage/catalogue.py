@@ -21,7 +21,7 @@ from goqueue.storage import state as hard_state
 from goqueue.storage.cache import DerivedCache
 from goqueue.storage.derived import Derived
 from goqueue.storage.files import OpenFiles
-from goqueue.storage.recovery import Recovered, recover, remove_segment, truncate_tail
+from goqueue.storage.recovery import Recovered, recover_tail, remove_segment, truncate_tail
 from goqueue.storage.segment import Segment
 from goqueue.storage.state import LeaderEpoch, SealedSegment, Trait
 from goqueue.storage.views import ViewKind
@@ -30,6 +30,12 @@ _BASE = attrgetter("base")
 
 Measure = Callable[[Segment, int], tuple[int, int, int]]
 """Size, count and last timestamp of a segment's records before an offset."""
+
+
+def _from(epochs: tuple[LeaderEpoch, ...], start: int) -> tuple[LeaderEpoch, ...]:
+    """The leader epochs in force at `start` and after."""
+    past = [entry for entry in epochs if entry.start_offset <= start]
+    return (*past[-1:], *epochs[len(past) :])
 
 
 class Catalogue:
@@ -142,15 +148,13 @@ class Catalogue:
         self.save(sealed=kept, truncate_to=offset, epochs=epochs, **changes)
         self._retire(segment for segment in self.segments if segment.end > offset)
         try:
-            truncate_tail(self._disk, self._directory, self.mark, self.state)
-            recovered = recover(self._disk, self._directory, settings, self._kinds)
+            self.state = truncate_tail(self._disk, self._directory, self.mark, self.state)
+            tail = recover_tail(self._disk, self._directory, settings, self._kinds, self.state, self.mark)
         except DiskFull as error:
-            raise OSError(
-                f"the truncation to {offset} is decided but not done; opening the log will: {error}"
-            ) from error
-        self.state, self.mark = recovered.state, recovered.mark
+            raise OSError(f"truncating to {offset} is decided and will be done at opening: {error}") from error
         current = {segment.base: segment for segment in self.segments if not segment.retired}
-        self.segments = tuple(current.get(segment.base, segment) for segment in recovered.segments)
+        before = [current.get(entry.base) or Segment.sealed(self._directory, entry) for entry in kept]
+        self.segments = (*before, *tail)
 
     def _shorten(self, entry: SealedSegment, offset: int, measure: Measure) -> SealedSegment:
         """A sealed segment's entry with everything from `offset` on left out."""
@@ -175,7 +179,7 @@ class Catalogue:
             else:
                 traits = listed[before].traits | Trait.CLEANED
                 listed[before] = msgspec.structs.replace(listed[before], end=old[-1].end, traits=traits)
-        self.save(sealed=tuple(listed), start_offset=start)
+        self.save(sealed=tuple(listed), start_offset=start, epochs=_from(self.state.epochs, start))
         self._follow(old, listed)
         return True
 
@@ -186,7 +190,7 @@ class Catalogue:
 
         Without a source the file stays as it is and only what is said about it changes.
         """
-        if not self._has(old):
+        if not self._has(old) or (source is not None and not self._disk.exists(source)):
             return False
         listed = sorted([*(entry for entry in self.state.sealed if entry not in old), new], key=_BASE)
         self.save(sealed=tuple(listed))
@@ -219,8 +223,8 @@ class Catalogue:
             current = {segment.base: segment for segment in self.segments if not segment.retired}
             for entry in listed:
                 if entry.base in current:
+                    current[entry.base].traits = Trait(entry.traits)  # first: whoever sees the end knows of the gap
                     current[entry.base].end = entry.end
-                    current[entry.base].traits = Trait(entry.traits)
                 else:
                     current[entry.base] = Segment.sealed(self._directory, entry)
             self.segments = tuple(sorted(current.values(), key=_BASE))

@@ -29,8 +29,6 @@ from goqueue.storage.state import SealedSegment, Trait
 from goqueue.storage.walk import Damage, Run, walk
 
 _NEVER = -1
-_KEY_OVERHEAD_BYTES = 128
-"""What remembering a key costs beside its bytes, about."""
 
 Keep = Callable[[Run], list[bool]]
 
@@ -79,13 +77,17 @@ def _retain(log: Log, now: int, report: CleanReport) -> None:
     """Remove or thin out the oldest segments that are too old, or too much."""
     keeping: list[SealedSegment] = []
     kept: set[int] = set()
+    doomed: list[SealedSegment] = []
     for entry, cutoff in list(_expired(log, now)):
         survivors = _delayed(log, entry, cutoff)
-        if survivors:
-            keeping.append(entry)
-            kept.update(survivors)
-        else:
-            _drop(log, [entry], report)
+        if not survivors:
+            doomed.append(entry)
+            continue
+        _drop(log, doomed, report)
+        doomed = []
+        keeping.append(entry)
+        kept.update(survivors)
+    _drop(log, doomed, report)
     current = {entry.base: entry for entry in log.sealed}
     still_there = [current[entry.base] for entry in keeping if entry.base in current]
     for group in _groups(log, still_there):
@@ -141,23 +143,26 @@ class _Window(NamedTuple):
 
     newest: dict[bytes, int]
     waiting: set[int]
+    pending: set[bytes]
+    """Keys with a value still to be delivered: what deletes or replaces it must stay until then."""
     end: int
 
 
 def _compact(log: Log, now: int, report: CleanReport) -> None:
     young = now - log.settings.tombstone_retention_ms
+    pending = _pending_keys(log, now)
     start = 0
     while dirty := [entry for entry in log.sealed if entry.base >= start and not entry.traits & Trait.COMPACTED]:
-        window = _gather(log, dirty, now, young)
+        window = _gather(log, dirty, pending, now, young)
         for group in _groups(log, [entry for entry in log.sealed if entry.end <= window.end]):
             # A value in a segment that could not be rewritten is still deleted by its tombstone.
             horizon = young if not report.skipped else _NEVER
             done = Trait(0) if any(entry.base in window.waiting for entry in group) else Trait.COMPACTED
-            _rewrite(log, group, _survivors_of(window.newest, now, horizon), done, report)
+            _rewrite(log, group, _survivors_of(window, now, horizon), done, report)
         start = window.end
 
 
-def _gather(log: Log, dirty: list[SealedSegment], now: int, young: int) -> _Window:
+def _gather(log: Log, dirty: list[SealedSegment], pending: set[bytes], now: int, young: int) -> _Window:
     """Read segments until there is no more room for keys."""
     newest: dict[bytes, int] = {}
     waiting: set[int] = set()
@@ -168,20 +173,36 @@ def _gather(log: Log, dirty: list[SealedSegment], now: int, young: int) -> _Wind
         with log.use(segment) as file:
             runs = (item for item in walk(file, segment.extent) if isinstance(item, Run))
             for record in (record for run in runs for record in codec.decode(run.data, verified=True)):
-                if _is_pending(record, now) or (record.value is None and record.timestamp > young):
+                tombstone = record.value is None and record.timestamp > young
+                if tombstone or record.key in pending or _is_pending(record, now):
                     waiting.add(entry.base)
                 if record.key is not None and not record.control and not _is_pending(record, now):
-                    budget -= 0 if record.key in newest else len(record.key) + _KEY_OVERHEAD_BYTES
+                    budget -= 0 if record.key in newest else len(record.key) + limits.REMEMBERED_KEY_BYTES
                     newest[record.key] = record.offset
         end = entry.end
         if budget <= 0:
             break
-    return _Window(newest, waiting, end)
+    return _Window(newest, waiting, pending, end)
 
 
-def _survivors_of(newest: dict[bytes, int], now: int, horizon: int) -> Keep:
+def _pending_keys(log: Log, now: int) -> set[bytes]:
+    """Keys of the records that are still to be delivered; the delay views tell where there are any."""
+    keys = set()
+    for entry in log.sealed:
+        if entry.traits & Trait.COMPACTED or not _delayed(log, entry, now):
+            continue
+        segment = _segment(log, entry)
+        with log.use(segment) as file:
+            runs = (item for item in walk(file, segment.extent) if isinstance(item, Run))
+            for record in (record for run in runs for record in codec.decode(run.data, verified=True)):
+                if record.key is not None and _is_pending(record, now):
+                    keys.add(record.key)
+    return keys
+
+
+def _survivors_of(window: _Window, now: int, horizon: int) -> Keep:
     def keep(run: Run) -> list[bool]:
-        return [_survives(record, newest, now, horizon) for record in codec.decode(run.data, verified=True)]
+        return [_survives(record, window, now, horizon) for record in codec.decode(run.data, verified=True)]
 
     return keep
 
@@ -190,12 +211,12 @@ def _is_pending(record: Record, now: int) -> bool:
     return record.extension is not None and (record.extension.deliver_at or 0) > now
 
 
-def _survives(record: Record, newest: dict[bytes, int], now: int, horizon: int) -> bool:
+def _survives(record: Record, window: _Window, now: int, horizon: int) -> bool:
     if record.key is None or record.control or _is_pending(record, now):
         return True
-    if newest.get(record.key, record.offset) > record.offset:
+    if window.newest.get(record.key, record.offset) > record.offset:
         return False
-    return record.value is not None or record.timestamp > horizon
+    return record.value is not None or record.timestamp > horizon or record.key in window.pending
 
 
 # --- rewriting
@@ -229,8 +250,13 @@ def _rewrite(log: Log, group: list[SealedSegment], keep: Keep, done: Trait, repo
     except _Damaged:
         report.skipped += [f"{entry.base:020d}.log" for entry in group]
         return
-    if not log.replace(group, rewritten.entry, source=rewritten.path, derived=rewritten.derived):
-        log.disk.unlink(rewritten.path)
+    replaced = False
+    try:
+        replaced = log.replace(group, rewritten.entry, source=rewritten.path, derived=rewritten.derived)
+    finally:
+        if not replaced:
+            log.disk.unlink(rewritten.path)
+    if not replaced:
         return
     report.rewritten_segments += len(group)
     report.removed_records += sum(entry.count for entry in group) - rewritten.entry.count

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import count
 
 from goqueue.model import limits
-from goqueue.model.errors import LogClosed, StorageFailed
+from goqueue.model.errors import LogClosed, StorageFailed, Unavailable
 from goqueue.model.settings import Fsync
 from goqueue.storage.log import Log
 
@@ -42,8 +42,7 @@ class SyncDriver:
             if rolled or log.settings.fsync is Fsync.EVERY:
                 self._ready[log] = None
             else:
-                due = time.monotonic() + log.settings.fsync_interval_ms / 1000
-                heapq.heappush(self._later, (due, next(self._order), log))
+                self._postpone(log)
             self._changed.notify()
 
     def stop(self) -> None:
@@ -62,12 +61,23 @@ class SyncDriver:
                 self._tell(log, failure)
             except LogClosed:
                 pass
+            except Unavailable:
+                self._again(log)
             except Exception as error:  # nobody may go on waiting for a sync that will not come
                 self._tell(log, log.fail(f"sync broke: {error!r}"))
             finally:
                 with self._changed:
                     self._busy.discard(log)
                     self._changed.notify()
+
+    def _again(self, log: Log) -> None:
+        """Something was short, not broken: another try after the interval."""
+        with self._changed:
+            self._postpone(log)
+
+    def _postpone(self, log: Log) -> None:
+        due = time.monotonic() + log.settings.fsync_interval_ms / 1000
+        heapq.heappush(self._later, (due, next(self._order), log))
 
     def _tell(self, log: Log, failure: StorageFailed) -> None:
         """Once per log, however often a sync of it was asked for."""
@@ -89,5 +99,6 @@ class SyncDriver:
                     del self._ready[log]
                     self._busy.add(log)
                     return log
-                self._changed.wait(self._later[0][0] - now if self._later else None)
+                wait = self._later[0][0] - now if self._later else threading.TIMEOUT_MAX
+                self._changed.wait(min(wait, threading.TIMEOUT_MAX))
         return None

@@ -7,6 +7,7 @@ put a new file in place of an old one, readers of the old one keep the old handl
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from threading import Lock
 from typing import NamedTuple
 
@@ -71,8 +72,8 @@ class OpenFiles:
         excess = len(self._entries) - limit
         if excess <= 0:
             return
-        idle = [key for key, entry in self._entries.items() if entry.users == 0][:excess]
-        for key in idle:
+        idle = (key for key, entry in self._entries.items() if entry.users == 0)
+        for key in list(islice(idle, excess)):
             self._entries.pop(key).file.close()
 
     def forget(self, key: FileKey) -> None:

@@ -2,9 +2,9 @@
 
 The writer appends blocks to the active segment and publishes them by moving `written`; readers never look
 past it, so they never see a torn record. `sync` makes what is written durable, moves the synced mark and
-`durable`, and seals segments that rolled. Threads: one appends, truncates and rolls; any may read; any one
-at a time may sync or clean (`_maintenance`). The log knows no clock and starts no thread: `on_dirty` asks
-whoever drives it to call `sync` in time.
+`durable`, and seals segments that rolled. Threads: one at a time appends, rolls or truncates (`_writing`); one at a
+time syncs, truncates or exchanges segments (`_maintenance`, always taken second); any may read. The log knows
+no clock and starts no thread: `on_dirty` asks whoever drives it to call `sync` in time.
 
 Order of a publication, which readers rely on: bytes in the file, indexes and views, segment size and end,
 `written`.
@@ -13,7 +13,7 @@ Order of a publication, which readers rely on: bytes in the file, indexes and vi
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from threading import RLock
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from goqueue import codec
 from goqueue.base.mark import Mark
@@ -61,6 +61,8 @@ class _Tail(NamedTuple):
     end: int
 
 
+Failure = TypeVar("Failure", bound=GoQueueError)
+
 OnDirty = Callable[["Log", bool], None]
 """Called with True when a segment rolled and waits to be sealed, with False when there is something to sync."""
 
@@ -91,11 +93,22 @@ class Log:
         recovered = recover(disk, directory, settings, kinds)
         files = files if files is not None else OpenFiles(disk)
         cache = cache if cache is not None else DerivedCache()
-        return cls(directory, disk, files, cache, reserve, settings, kinds, on_dirty, recovered)
+        return cls(
+            directory,
+            disk=disk,
+            files=files,
+            cache=cache,
+            reserve=reserve,
+            settings=settings,
+            kinds=kinds,
+            on_dirty=on_dirty,
+            recovered=recovered,
+        )
 
     def __init__(
         self,
         directory: str,
+        *,
         disk: Disk,
         files: OpenFiles,
         cache: DerivedCache,
@@ -120,8 +133,9 @@ class Log:
         self._last_timestamp = max(recovered.state.last_timestamp, *times)
         self.written = Mark(self._tail.end)
         self.durable = Mark(self._tail.end)
+        self._writing = RLock()
         self._maintenance = RLock()
-        """One at a time syncs, truncates or cleans; held across disk calls, never by an append."""
+        """Held across disk calls; an append waits for it only when too many segments wait to be sealed."""
         self._names_dirty = False
         """A segment was created since the directory was last fsynced."""
         self._requested = False
@@ -132,8 +146,10 @@ class Log:
         After a failed write, and once after opening: bytes that an earlier life wrote but whose file size never
         became durable may still be in the last block, and would be records again once the file has grown over them.
         """
-        self._unmarked_bytes = 0
-        """Synced since the synced mark itself was last made durable."""
+        self._unfinished = False
+        """An append began and did not end: indexes and views may have seen records that are not published."""
+        self._unmarked_bytes = self._unmarked_syncs = 0
+        """Since the synced mark itself was last made durable."""
         self._failure: GoQueueError | None = None
         if len(self._catalogue.unsealed()) > 1:
             self._ask(rolled=True)
@@ -166,7 +182,14 @@ class Log:
     # --- appending
 
     def append(self, block: bytearray | memoryview, *, now: int, producer: Producer | None = None) -> Appended:
-        """Stamp a block of records in place and write it. All of it is written, or none."""
+        """Stamp a block of records in place and write it. All of it is written, or none.
+
+        A block that is refused may be stamped already; its relative times have then become absolute.
+        """
+        with self._writing:
+            return self._append(memoryview(block).cast("B"), now, producer)
+
+    def _append(self, block: memoryview, now: int, producer: Producer | None) -> Appended:
         self._check()
         size = len(block)
         if size > limits.MAX_BLOCK_BYTES:
@@ -177,14 +200,16 @@ class Log:
         scan = codec.stamp(block, offset=self._tail.end, timestamp=timestamp, producer=producer)
         segment, position, first = self._tail
         if segment.count and self._is_full(segment, size, len(scan), timestamp):
-            self.roll()
+            self._roll()
             segment, position, first = self._tail
+        self._torn = self._unfinished = True  # an interruption may come anywhere
         self._write(segment, position, block)
         assert segment.derived is not None
         segment.derived.add(position, block, scan)
         end = first + len(scan)
         segment.grow(position + size, end, len(scan), (timestamp, timestamp))
         self._tail = _Tail(segment, position + size, end)
+        self._torn = self._unfinished = False
         self._last_timestamp = timestamp
         self.written.advance(end)
         if not self._requested and self.settings.fsync is not Fsync.NONE:
@@ -198,12 +223,12 @@ class Log:
             or segment.end + count - segment.base > limits.MAX_SEGMENT_SPAN
         )
 
-    def _write(self, segment: Segment, position: int, block: bytearray | memoryview) -> None:
+    def _write(self, segment: Segment, position: int, block: memoryview) -> None:
         with self.or_fail("writing"), self.files.use(segment.key) as file:
             try:
                 write_all(file, position, block)
             except DiskFull:
-                self._torn = True
+                self._unfinished = False
                 self._mend()
                 raise
 
@@ -212,17 +237,26 @@ class Log:
         with self.or_fail("cutting the active segment to its end"), self.files.use(self._tail.segment.key) as file:
             file.truncate(self._tail.size)
             file.sync()
-        self._torn = False
+        if self._unfinished:
+            self._tail.segment.derived = self._reader.rebuild(self._tail.segment)
+        self._torn = self._unfinished = False
 
     def tick(self, now: int) -> None:
         """Roll the active segment once its first record is old enough, so that retention can reach it."""
-        segment = self._tail.segment
-        if segment.count and now - segment.first_timestamp >= self.settings.segment_age_ms:
-            self.roll()
+        with self._writing:
+            segment = self._tail.segment
+            if segment.count and now - segment.first_timestamp >= self.settings.segment_age_ms:
+                self._roll()
 
     def roll(self) -> None:
         """Begin a new active segment; the old one is sealed at the next sync."""
+        with self._writing:
+            self._roll()
+
+    def _roll(self) -> None:
         self._check()
+        if self._torn:
+            self._mend()
         segment, _, end = self._tail
         if not segment.count:
             return
@@ -246,16 +280,21 @@ class Log:
     # --- reading
 
     def read(
-        self, offset: int, *, max_bytes: int, max_count: int = limits.MAX_READ_BYTES, to_offset: int | None = None
+        self, offset: int, *, max_bytes: int, max_count: int = limits.MAX_READ_COUNT, to_offset: int | None = None
     ) -> Chunk:
         """Records from `offset` on as they lie on disk, checked: at least one if there is one, within the bounds."""
+        if isinstance(self._failure, LogClosed):
+            raise self._failure.with_traceback(None)
+        if max_bytes < 1 or max_count < 1:
+            raise InvalidRequest(f"a read of {max_bytes} bytes and {max_count} records: ask for at least one of each")
         return self._reader.read(offset, max_bytes, max_count, to_offset)
 
     def records(
-        self, offset: int, *, max_bytes: int, max_count: int = limits.MAX_READ_BYTES, to_offset: int | None = None
+        self, offset: int, *, max_bytes: int, max_count: int = limits.MAX_READ_COUNT, to_offset: int | None = None
     ) -> list[Record]:
         """The same, decoded."""
-        return codec.decode(self._reader.read(offset, max_bytes, max_count, to_offset).data, verified=True)
+        chunk = self.read(offset, max_bytes=max_bytes, max_count=max_count, to_offset=to_offset)
+        return codec.decode(chunk.data, verified=True)
 
     def offset_at(self, timestamp: int) -> int:
         """The first offset appended at or after `timestamp`; the end when there is none."""
@@ -298,6 +337,7 @@ class Log:
                 with self.files.use(segment.key) as file:
                     file.sync()
                 self._unmarked_bytes += size - segment.synced_size
+                self._unmarked_syncs += 1
                 segment.synced_size = size
         if self._names_dirty:
             self._names_dirty = False
@@ -305,13 +345,14 @@ class Log:
 
     def _move_mark(self, tail: _Tail, *, durably: bool) -> None:
         """The mark may lag behind what is durable, never run ahead: an fsync for it is needed now and then only."""
-        durably |= self.settings.fsync is not Fsync.EVERY or self._unmarked_bytes >= limits.SYNCED_MARK_INTERVAL_BYTES
+        durably |= self._unmarked_bytes >= limits.SYNCED_MARK_INTERVAL_BYTES
+        durably |= self._unmarked_syncs >= limits.SYNCED_MARK_INTERVAL_SYNCS
         try:
             self._catalogue.mark.store(Synced(tail.segment.base, tail.size, tail.end), durably=durably)
         except DiskFull:
             return
         if durably:
-            self._unmarked_bytes = 0
+            self._unmarked_bytes = self._unmarked_syncs = 0
 
     def _seal(self, rolled: list[Segment]) -> None:
         """Without space for the state file they stay as they are: the next sync tries again."""
@@ -331,14 +372,17 @@ class Log:
 
     def fail(self, reason: str) -> StorageFailed:
         """Stop here: every call and everybody waiting gets the error that is returned."""
-        failure = StorageFailed(f"{self.directory}: {reason}; stop, check the disk, start again")
+        return self._stop(StorageFailed(f"{self.directory}: {reason}; stop, check the disk, start again"))
+
+    def _stop(self, failure: Failure) -> Failure:
         self._failure = failure
+        self.written.fail(failure)
         self.durable.fail(failure)
         return failure
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.with_traceback(None)
 
     # --- leader epochs
 
@@ -361,16 +405,24 @@ class Log:
 
     def truncate(self, offset: int) -> None:
         """Drop every record at or above `offset`; the next append gets it. Durable when it returns."""
-        with self._maintenance:
+        with self._writing, self._maintenance:
             self._check_range(offset)
-            if offset == self.end_offset:
+            if self._torn:
+                self._mend()
+            end = self.end_offset
+            if offset == end:
                 return
             self.sync()
-            with self.or_fail("truncating"):
-                self._catalogue.truncate(offset, self._reader.measure, self.settings)
-            self._tail = self._end()
             gone = OffsetOutOfRange(offset, start=self.start_offset, end=offset)
-            self.written.rewind(offset, gone)
+            self.written.rewind(offset, gone)  # first: readers must not look for what is about to go
+            try:
+                with self.or_fail("truncating"):
+                    self._catalogue.truncate(offset, self._reader.measure, self.settings)
+            except DiskFull:
+                self.written.advance(end)
+                raise
+            self._tail = self._end()
+            self._torn = True
             self.durable.rewind(offset, gone)
 
     def truncate_prefix(self, offset: int) -> None:
@@ -424,11 +476,13 @@ class Log:
 
     def close(self) -> None:
         """Sync and let go of the files. A log that failed is let go as it is."""
-        with self._maintenance:
+        with self._writing, self._maintenance:
             if self._failure is None:
+                if self._unfinished:
+                    self._mend()
                 self.sync()
                 with self.or_fail("closing"):
                     self._move_mark(self._tail, durably=True)
-                self._failure = LogClosed(f"{self.directory} is closed")
+                self._stop(LogClosed(f"{self.directory} is closed; open it again"))
             for segment in self.segments:
                 self.files.forget(segment.key)

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from goqueue.io.disk import Disk
+from goqueue.model import limits
 from goqueue.storage import state as hard_state
 from goqueue.storage.recovery import segment_bases
 from goqueue.storage.segment import stem
 from goqueue.storage.state import NOT_TRUNCATING, LogState, SealedSegment, Trait
 from goqueue.storage.synced import Synced, SyncedMark
 from goqueue.storage.walk import Damage, Extent, Run, walk
-
-_UNLIMITED = 2**62
 
 
 class SegmentFile(NamedTuple):
@@ -33,7 +32,7 @@ class SegmentFile(NamedTuple):
         if self.entry is not None:
             contiguous = not self.entry.traits & Trait.CLEANED
             return Extent(self.base, self.entry.end, self.entry.size, contiguous=contiguous)
-        return Extent(self.base, self.following or _UNLIMITED, self.size, contiguous=self.following is not None)
+        return Extent(self.base, self.following or limits.MAX_OFFSET, self.size, contiguous=self.following is not None)
 
 
 class OfflineLog:

@@ -25,7 +25,7 @@ from goqueue.storage.files import OpenFiles
 from goqueue.storage.segment import Retired, Segment
 from goqueue.storage.state import Trait
 from goqueue.storage.views import ViewKind
-from goqueue.storage.walk import Damage, Run, walk
+from goqueue.storage.walk import Damage, Run, read_around, walk
 
 _BASE = attrgetter("base")
 
@@ -75,10 +75,10 @@ class Reader:
 
     def read(self, offset: int, max_bytes: int, max_count: int, to_offset: int | None) -> Chunk:
         max_bytes = min(max_bytes, limits.MAX_READ_BYTES)
-        limit = self._log.written.value
-        if to_offset is not None:
-            limit = min(limit, to_offset)
         while True:
+            limit = self._log.written.value
+            if to_offset is not None:
+                limit = min(limit, to_offset)
             if not self._log.start_offset <= offset <= self._log.end_offset:
                 raise OffsetOutOfRange(offset, start=self._log.start_offset, end=self._log.end_offset)
             if offset >= limit:
@@ -104,7 +104,10 @@ class Reader:
             start, stop = self._bounds(segment, derived, offset)
             want = self._interval + max_bytes
             while start < stop:
-                data = file.read(start, min(want, stop - start))
+                asked = min(want, stop - start)
+                data = read_around(file, start, asked)
+                if len(data) < asked:
+                    break
                 found = codec.select(
                     data, from_offset=offset, to_offset=limit, max_count=max_count, max_bytes=max_bytes
                 )
@@ -137,20 +140,24 @@ class Reader:
 
     def _check_first(self, segment: Segment, offset: int, first: int) -> None:
         if first != offset and not segment.traits & Trait.CLEANED:
+            if segment.retired:
+                raise Retired
             raise DamagedData(
-                f"looking for offset {offset} in {segment.key.path} led to {first}: its index is wrong; "
-                "stop, delete the .index file and start again"
+                f"looking for offset {offset} in {segment.key.path} led to {first}; stop, delete the .index file "
+                "beside it if there is one, and start again"
             )
 
     def _meet_damage(
         self, segment: Segment, file: File, offset: int, limit: int, max_bytes: int, max_count: int
     ) -> Chunk | None:
         """Bytes that are no record: find out exactly which offsets that costs, then read around them."""
+        if segment.retired or offset >= self._log.written.value:
+            raise Retired
         damage = [item for item in walk(file, segment.extent) if isinstance(item, Damage)]
         if damage == (segment.damage or []):
             raise DamagedData(
-                f"offset {offset} cannot be read from {segment.key.path}, although its record is whole: its "
-                "index is wrong; stop, delete the .index file and start again"
+                f"offset {offset} cannot be found in {segment.key.path}, although its records are whole; stop, delete "
+                "the .index file beside it if there is one, and start again"
             )
         segment.damage = damage
         return self._read_segment(segment, offset, limit, max_bytes, max_count)
@@ -185,7 +192,7 @@ class Reader:
             interval, otherwise = derived.index.before(point), segment.base + point
         stop = size if interval.end is None else min(interval.end, size)
         with self.use(segment) as file:
-            scan = codec.scan(file.read(interval.start, stop - interval.start))
+            scan = codec.scan(read_around(file, interval.start, stop - interval.start))
             if scan.problem is not Problem.NONE:
                 return self._offset_around_damage(segment, file, timestamp)
         at = bisect_left(scan.timestamps, timestamp)
@@ -235,6 +242,18 @@ class Reader:
         return derived
 
     def _rebuild(self, segment: Segment) -> Derived:
+        """From the records of a sealed segment, and saved beside it again."""
+        derived = self.rebuild(segment)
+        if segment.retired:
+            raise Retired
+        try:
+            companions.save(self._disk, segment.stem, derived, base=segment.base, seal=segment.seal)
+        except DiskFull:
+            pass
+        return derived
+
+    def rebuild(self, segment: Segment) -> Derived:
+        """Indexes and views from the records, as far as the segment has published them."""
         derived = Derived(segment.base, self._interval, self._kinds)
         damage = []
         with self.use(segment) as file:
@@ -244,19 +263,24 @@ class Reader:
                 else:
                     damage.append(item)
         segment.damage = damage
-        try:
-            companions.save(self._disk, segment.stem, derived, base=segment.base, seal=segment.seal)
-        except DiskFull:
-            pass
         return derived
 
     def measure(self, segment: Segment, offset: int) -> tuple[int, int, int]:
-        """Size, count and last timestamp of the segment's records before `offset`."""
+        """Size, count and last timestamp of the segment's records before `offset`; damage before it stays in it."""
         size = count = last = 0
         with self.use(segment) as file:
-            for item in walk(file, segment.extent._replace(limit=offset, contiguous=False)):
-                if isinstance(item, Run):
-                    size, count, last = item.end, count + len(item.scan), item.scan.timestamps[-1]
-                elif item.next_offset < offset:
-                    size = item.end
+            for item in walk(file, segment.extent):
+                if isinstance(item, Damage):
+                    if item.first < offset:
+                        size = item.end
+                    if item.next_offset >= offset:
+                        break
+                    continue
+                scan = item.scan
+                before = bisect_left(scan.offsets, offset)
+                if before:
+                    size = item.position + (scan.positions[before] if before < len(scan) else scan.end)
+                    count, last = count + before, scan.timestamps[before - 1]
+                if before < len(scan):
+                    break
         return size, count, last

@@ -10,12 +10,13 @@ at any point and be run again: each step is repeatable, and nothing is cut befor
 
 import re
 from collections.abc import Sequence
+from itertools import count
 from typing import NamedTuple
 
 import msgspec
 
 from goqueue.io.disk import Disk, File
-from goqueue.io.small_file import write_all
+from goqueue.io.small_file import read_file, write_all
 from goqueue.model import limits
 from goqueue.model.settings import LogSettings
 from goqueue.storage import state as hard_state
@@ -26,7 +27,6 @@ from goqueue.storage.synced import Synced, SyncedMark
 from goqueue.storage.views import ViewKind
 from goqueue.storage.walk import Damage, Extent, Run, walk
 
-_UNLIMITED = 2**62
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _CLEAN = re.compile(r"(\d{20})\.(\d+)\.clean")
 
@@ -84,6 +84,15 @@ def recover(disk: Disk, directory: str, settings: LogSettings, kinds: Sequence[V
     return _Recovery(disk, directory, settings, kinds).run()
 
 
+def recover_tail(
+    disk: Disk, directory: str, settings: LogSettings, kinds: Sequence[ViewKind], state: LogState, mark: SyncedMark
+) -> list[Segment]:
+    """The segments of a tail that was just truncated; nothing else in the directory is touched."""
+    recovery = _Recovery(disk, directory, settings, kinds)
+    recovery.mark = mark
+    return recovery.tail(state)
+
+
 def truncate_tail(disk: Disk, directory: str, mark: SyncedMark, state: LogState) -> LogState:
     """Finish the truncation that `state` names: the tail ends at that offset afterwards. Repeatable."""
     target = state.truncate_to
@@ -128,7 +137,7 @@ def clean_path(directory: str, base: int, seal: int) -> str:
 def _position_of(file: File, base: int, offset: int) -> int:
     """The byte position of `offset`, or of the first record after it."""
     position = 0
-    for item in walk(file, Extent(base, _UNLIMITED, file.size(), contiguous=True)):
+    for item in walk(file, Extent(base, limits.MAX_OFFSET, file.size(), contiguous=True)):
         if isinstance(item, Run):
             if item.next_offset > offset:
                 first = item.scan.offsets[0]
@@ -166,7 +175,7 @@ class _Recovery:
         sealed = [Segment.sealed(self.directory, entry) for entry in loaded.sealed]
         for segment in sealed:
             self._check_sealed(segment)
-        tail = self._recover_tail(loaded)
+        tail = self.tail(loaded)
         return Recovered(loaded, self.mark, sealed + tail, self.report)
 
     # --- what the cleaner left behind
@@ -211,7 +220,7 @@ class _Recovery:
 
     # --- the tail
 
-    def _recover_tail(self, state: LogState) -> list[Segment]:
+    def tail(self, state: LogState) -> list[Segment]:
         bases = [base for base in segment_bases(self.disk, self.directory) if base >= state.tail_base]
         on_disk = self.mark.load()
         synced = on_disk
@@ -232,6 +241,7 @@ class _Recovery:
                 self.report.notes.append(f"{stem(self.directory, expected)}.log is missing")
             segment, ended = self._recover_segment(expected, following, synced, bases)
             tail.append(segment)
+            assert segment.end > expected or ended or following is None
             expected = segment.end
             ended = ended or (following is None and expected >= synced.offset and segment.base >= synced.base)
         if not tail or tail[-1].end != tail[-1].base + tail[-1].count or self._is_short(tail[-1]):
@@ -253,13 +263,13 @@ class _Recovery:
                 self._fold(segment, file, Extent(base, limit, size, contiguous=True))
                 segment.end = limit
                 return segment, False
-            position = synced.position if base == synced.base else 0
-            if position:
+            position = 0
+            if base == synced.base and synced.offset > base:
+                position = synced.position
                 self._fold(segment, file, Extent(base, synced.offset, position, contiguous=True))
                 segment.end, segment.size = synced.offset, position
-            above = Extent(
-                segment.end, following or _UNLIMITED, max(size, position), contiguous=True, position=position
-            )
+            limit = following if following is not None else limits.MAX_OFFSET
+            above = Extent(segment.end, limit, max(size, position), True, position, resync=False)
             torn = self._fold(segment, file, above, until_damage=True)
             if torn is None or (torn.position >= size and following is None):
                 return segment, False
@@ -292,7 +302,7 @@ class _Recovery:
             source = file if base == segment.base else self.disk.open(stem(self.directory, base) + ".log")
             size = source.size()
             if size > position:
-                path = f"{stem(self.directory, base)}-{position}.cut"
+                path = self._cut_path(f"{stem(self.directory, base)}-{position}", source, position, size)
                 valid += self._save_aside(source, position, size, path, torn.first)
                 saved.append(path)
                 total += size - position
@@ -309,6 +319,15 @@ class _Recovery:
         if total:
             self.report.cut = Cut(torn.first, total, valid, tuple(saved))
 
+    def _cut_path(self, start: str, source: File, position: int, size: int) -> str:
+        """A name that no earlier cut has, unless it saved the same bytes: then it was this one, interrupted."""
+        for number in count(1):
+            path = f"{start}.cut" if number == 1 else f"{start}-{number}.cut"
+            saved = read_file(self.disk, path)
+            if saved is None or source.read(position, size - position).startswith(saved):
+                return path
+        raise AssertionError("unreachable")
+
     def _save_aside(self, source: File, position: int, size: int, path: str, first: int) -> int:
         """Copy a part of a segment to `path`, durably; the count of whole records in it."""
         target = self.disk.open(path, create=True)
@@ -319,7 +338,7 @@ class _Recovery:
             target.sync()
         finally:
             target.close()
-        part = Extent(first, _UNLIMITED, size, contiguous=False, position=position)
+        part = Extent(first, limits.MAX_OFFSET, size, contiguous=False, position=position)
         return sum(len(item.scan) for item in walk(source, part) if isinstance(item, Run))
 
     def _last_valid(self, bases: list[int], tail_base: int) -> Synced:
@@ -328,7 +347,7 @@ class _Recovery:
         for base in bases:
             file = self.disk.open(stem(self.directory, base) + ".log")
             try:
-                for item in walk(file, Extent(base, _UNLIMITED, file.size(), contiguous=False)):
+                for item in walk(file, Extent(base, limits.MAX_OFFSET, file.size(), contiguous=False)):
                     if isinstance(item, Run):
                         last = Synced(base, item.end, item.next_offset)
             finally:

@@ -99,14 +99,3 @@ class Segment:
     @property
     def extent(self) -> Extent:
         return Extent(self.base, self.end, self.size, contiguous=not self.traits & Trait.CLEANED)
-
-    def damage_at(self, offset: int) -> Damage | None:
-        """The damaged range that holds `offset`."""
-        for damage in self.damage or ():
-            if damage.first <= offset < damage.next_offset:
-                return damage
-        return None
-
-    def damage_after(self, position: int) -> Damage | None:
-        """The first damaged range at or after a byte position."""
-        return next((damage for damage in self.damage or () if damage.position >= position), None)

@@ -12,6 +12,7 @@ from goqueue.io.disk import Disk
 from goqueue.model import limits
 from goqueue.model.errors import DamagedState
 from goqueue.storage import derived as companions
+from goqueue.storage import synced
 from goqueue.storage.derived import BUILT_IN, Derived
 from goqueue.storage.offline import OfflineLog, SegmentFile
 from goqueue.storage.state import FILE_NAME
@@ -49,8 +50,10 @@ def verify(directory: str, disk: Disk, progress: Progress = lambda _: None) -> I
         yield Finding(Severity.DAMAGE, f"{directory}/{FILE_NAME}", 0, 0, 0, str(error))
         return
     if log.synced is None:
-        yield Finding(Severity.REPAIR, f"{directory}/synced", 0, 0, 0, "the synced mark is missing or damaged")
-    known = {FILE_NAME, "synced", "lock"}
+        yield Finding(
+            Severity.REPAIR, f"{directory}/{synced.FILE_NAME}", 0, 0, 0, "the synced mark is missing or damaged"
+        )
+    known = {FILE_NAME, synced.FILE_NAME}
     for segment in log.segments():
         yield from _verify_segment(log, disk, segment, progress)
         stem = segment.path.removesuffix(".log")

@@ -1,31 +1,20 @@
-"""Walking a segment file record by record, in chunks of bounded memory, past damage if there is some.
+"""Walking a segment file record by record, a bounded part at a time, past damage if there is some.
 
 The one scanner: recovery, verification, rebuilding, cleaning and offline readers all go through `walk`. It
 yields runs of valid records and, where bytes are not what was written, a `Damage` naming the exact range,
 then goes on at the next record it can believe. It changes nothing.
 """
 
-import operator
+import errno
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from goqueue import codec
-from goqueue.codec import Flag, Problem, Scan
-from goqueue.codec.layout import (
-    EXTENSION_LENGTH_BYTES,
-    FLAGS_AT,
-    HEADER_BYTES,
-    KEY_LENGTH_AT,
-    LENGTHS,
-    MAGIC,
-    OFFSET_AT,
-    REASONS,
-    VERSION,
-)
+from goqueue.codec import Problem, Scan
+from goqueue.codec.layout import REASONS
 from goqueue.io.disk import File
 from goqueue.model import limits
-
-_BEGINNING = MAGIC + bytes([VERSION])
+from goqueue.storage.resync import Search, in_order, offset_of
 
 
 class Run(NamedTuple):
@@ -58,7 +47,8 @@ class Extent(NamedTuple):
     """Which part of a file to walk and what must be in it.
 
     From byte `position`, where offset `first` comes next, up to byte `size`, where `limit` does. In a
-    `contiguous` part every offset between is there; in a cleaned one there may be gaps.
+    `contiguous` part every offset between is there; in a cleaned one there may be gaps. Without `resync` the walk
+    ends with the first damage, whatever may lie behind it.
     """
 
     first: int
@@ -66,6 +56,22 @@ class Extent(NamedTuple):
     size: int
     contiguous: bool
     position: int = 0
+    resync: bool = True
+
+
+def read_around(file: File, position: int, size: int) -> bytes:
+    """Read, with zeros in place of what the disk cannot read: zeros are no record, so they are found as damage."""
+    try:
+        return file.read(position, size)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    sector_end = position - position % limits.UNREADABLE_BYTES + limits.UNREADABLE_BYTES
+    if position + size <= sector_end:
+        return bytes(max(min(size, file.size() - position), 0))
+    middle = position + size // 2
+    middle = max(middle - middle % limits.UNREADABLE_BYTES, sector_end)
+    return read_around(file, position, middle - position) + read_around(file, middle, position + size - middle)
 
 
 def walk(file: File, extent: Extent) -> Iterator[Run | Damage]:
@@ -73,9 +79,9 @@ def walk(file: File, extent: Extent) -> Iterator[Run | Damage]:
     size = min(extent.size, file.size())
     want = limits.SCAN_CHUNK_BYTES
     while position < size:
-        data = memoryview(file.read(position, min(want, size - position)))
+        data = memoryview(read_around(file, position, min(want, size - position)))
         scan = codec.scan(data)
-        good = _in_order(scan, expected, extent)
+        good = in_order(scan, expected, limit=extent.limit, contiguous=extent.contiguous)
         if good:
             if good < len(scan):
                 scan = codec.scan(data[: scan.positions[good]])
@@ -89,85 +95,26 @@ def walk(file: File, extent: Extent) -> Iterator[Run | Damage]:
         reason = "its offset does not follow" if len(scan) else REASONS[scan.problem]
         damage = _damage(file, position, expected, extent, reason)
         yield damage
+        if not extent.resync:
+            return
         position, expected = damage.end, damage.next_offset
     if expected < extent.limit and (extent.contiguous or size < extent.size):
         yield Damage(expected, extent.limit, position, extent.size, "the file ends before its records do")
 
 
-def _in_order(scan: Scan, expected: int, extent: Extent) -> int:
-    """How many records at the front of the scan have the offsets they should have."""
-    offsets = scan.offsets
-    if not offsets:
-        return 0
-    if offsets[0] >= expected and offsets[-1] < extent.limit:
-        if offsets[0] == expected and offsets[-1] - expected + 1 == len(offsets):
-            return len(offsets)
-        if not extent.contiguous and all(map(operator.lt, offsets, offsets[1:])):
-            return len(offsets)
-    for ordinal, offset in enumerate(offsets):
-        if offset < expected or offset >= extent.limit or (extent.contiguous and offset != expected):
-            return ordinal
-        expected = offset + 1
-    return len(offsets)
-
-
 def _damage(file: File, position: int, expected: int, extent: Extent, reason: str) -> Damage:
     """The damaged range that begins at `position`: it ends where the next record that can be believed begins."""
-    data = memoryview(file.read(position, extent.size - position))
-    at = _declared_end(data, expected, extent)
-    if at is None:
-        at = _search(data, expected, extent)
-    if at is None or at == len(data):
-        return Damage(expected, extent.limit, position, extent.size, reason)
-    return Damage(expected, _offset(data[at:]), position, position + at, reason)
-
-
-def _declared_end(data: memoryview, expected: int, extent: Extent) -> int | None:
-    """Where the damaged record ends by its own lengths, if another record, or the end, is exactly there."""
-    if len(data) < HEADER_BYTES:
-        return None
-    end: int = HEADER_BYTES + sum(LENGTHS.unpack_from(data, KEY_LENGTH_AT))
-    if data[FLAGS_AT] & Flag.EXTENSION:
-        extension = data[HEADER_BYTES : HEADER_BYTES + EXTENSION_LENGTH_BYTES]
-        end += EXTENSION_LENGTH_BYTES + int.from_bytes(extension, "big")
-    if end >= len(data):
-        return end if end == len(data) == extent.size else None
-    scan = _record_at(data[end:])
-    follows = len(scan) and expected < scan.offsets[0] < extent.limit
-    if follows and (scan.offsets[0] == expected + 1 or not extent.contiguous):
-        return end
-    return None
-
-
-def _search(data: memoryview, expected: int, extent: Extent) -> int | None:
-    """The next place that looks like a record: a right checksum, an offset the skipped bytes have room for, and
-    after it the end or what may be another record. A record all alone may be part of a damaged message's value."""
-    raw = bytes(data)
-    at = raw.find(_BEGINNING, 1)
-    while at >= 0:
-        scan = _record_at(data[at:])
-        if len(scan):
-            first = scan.offsets[0]
-            latest = expected + max(at // HEADER_BYTES, 1) if extent.contiguous else extent.limit - 1
-            if expected < first <= min(latest, extent.limit - 1) and _continues(data[at:], scan):
-                return at
-        at = raw.find(_BEGINNING, at + 1)
-    return None
-
-
-def _continues(data: memoryview, scan: Scan) -> bool:
-    """Whether the first record of the scan is the last of the data, or something like a record follows it."""
-    end = scan.positions[1] if len(scan) > 1 else scan.end
-    return end == len(data) or bytes(data[end : end + len(_BEGINNING)]) == _BEGINNING
-
-
-def _record_at(data: memoryview) -> Scan:
-    """A scan of the beginning of `data` that has its first record, if that is valid."""
-    scan = codec.scan(data[: limits.SCAN_CHUNK_BYTES])
-    if not len(scan) and scan.problem is Problem.INCOMPLETE:
-        scan = codec.scan(data[: limits.MAX_RECORD_BYTES])
-    return scan
-
-
-def _offset(data: memoryview) -> int:
-    return int.from_bytes(data[OFFSET_AT : OFFSET_AT + 8], "big")
+    left = min(extent.size, file.size()) - position
+    window = min(2 * limits.SCAN_CHUNK_BYTES, left)
+    budget = limits.RESYNC_BYTES
+    while extent.resync and budget > 0:
+        data = memoryview(read_around(file, position, window))
+        search = Search(data, expected, extent.limit, contiguous=extent.contiguous, whole=window == left, budget=budget)
+        at = search.next_record()
+        if at is not None:
+            return Damage(expected, offset_of(data, at), position, position + at, reason)
+        if window == left:
+            break
+        budget -= search.checked
+        window = min(4 * window, left)
+    return Damage(expected, extent.limit, position, extent.size, reason)
