@@ -3,29 +3,44 @@
 | code | meaning |
 |---|---|
 | 0 | done |
-| 1 | it did not work, or damage was found |
+| 1 | it did not work, only a part of it worked, or damage was found |
 | 2 | what was typed cannot be right; nothing changed |
+| 3 | it is done, and durable, but the answer could not be printed |
 | 74 | the disk failed: an fsync or a read or write came back with an error |
-| 130 | interrupted |
+| 128 + n | stopped by signal n: 130 is Ctrl-C, 141 a reader that had seen enough |
 """
 
 import errno
-import functools
+import io
+import os
+import re
+import signal
 import sys
-from collections.abc import Callable
-from typing import Final, ParamSpec
+from collections.abc import Sequence
+from typing import Any, Final
 
-import typer
+from typer.core import TyperCommand, TyperGroup
 
-from goqueue.cli.output import complain
+from goqueue.cli.output import OutputFailed, complain, finish_output
 from goqueue.model.errors import GoQueueError, InvalidRequest, StorageFailed
 
 FAILED: Final = 1
 WRONG_USE: Final = 2
+UNPRINTED: Final = 3
 DISK_FAILED: Final = 74
-INTERRUPTED: Final = 130
+BY_SIGNAL: Final = 128
 
-_Arguments = ParamSpec("_Arguments")
+_REWORDED: Final = (
+    (r"Missing argument '(.*?)'\.?", r"\1 is missing"),
+    (r"Missing option '(.*?)'\.?", r"\1 is missing"),
+    (r"Missing command\.?", "which command?"),
+    (r"No such option: (\S+)(.*)", r"there is no option \1\2"),
+    (r"No such command '(.*?)'\.?(.*)", r"there is no command '\1'\2"),
+    (r"Option '?(\S+?)'? requires an argument\.?", r"\1 needs a value"),
+    (r"Got unexpected extra arguments? \((.*)\)", r"nothing was expected after the options and names: \1"),
+    (r"Invalid value for ['\"]*(-[^'\"]*?|[A-Z]+)['\"]*: (.*)", r"\1: \2"),
+)
+"""What the parser says, in the words of everything else here."""
 
 
 def exit_code(error: Exception) -> int:
@@ -36,18 +51,85 @@ def exit_code(error: Exception) -> int:
     return FAILED
 
 
-def plain_failures(command: Callable[_Arguments, None]) -> Callable[_Arguments, None]:
-    """Turn the errors a user can do something about into a line; a bug still shows its traceback."""
+def describe(error: Exception) -> str:
+    """An error in a line: of one from the system what it was and where, without its number."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return str(error)
 
-    @functools.wraps(command)
-    def run(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> None:
+
+class PlainCommand(TyperCommand):
+    """A command whose usage names its arguments without decoration."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+
+class PlainGroup(TyperGroup):
+    """Turns the errors a user can do something about into a line; a bug still shows its traceback."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        _prepare_streams()
         try:
-            command(*arguments, **options)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            raise  # whoever read our output has seen enough; typer ends quietly
+            code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            finish_output()
+        except OutputFailed as error:
+            if error.reader_left:
+                sys.exit(BY_SIGNAL + signal.SIGPIPE)
+            complain(f"standard output could not be written: {error}")
+            sys.exit(FAILED)
         except (GoQueueError, OSError) as error:
-            complain(str(error))
-            raise typer.Exit(exit_code(error)) from error
+            complain(describe(error))
+            sys.exit(exit_code(error))
+        except Exception as error:
+            usage = _usage(error)
+            if usage is None:
+                raise
+            complain(usage)
+            sys.exit(WRONG_USE)
+        sys.exit(code if isinstance(code, int) else 0)
 
-    return run
+
+def _prepare_streams() -> None:
+    """Whatever the terminal's encoding lacks is spelled out, not a reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def occupy_streams() -> None:
+    """A standard stream that was closed must not become a file of the log: its number is taken here.
+
+    Nothing can be written to the one that stands for standard output, so that what is printed is missed.
+    """
+    for number, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, mode)  # the lowest free number is this one
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def _usage(error: Exception) -> str | None:
+    """What the parser of the command line found wrong; None when it was not the parser."""
+    format_message = getattr(error, "format_message", None)
+    if format_message is None:
+        return None
+    text = " ".join(str(format_message()).split())
+    for pattern, words in _REWORDED:
+        text, found = re.subn(f"^{pattern}$", words, text)
+        if found:
+            break
+    context = getattr(error, "ctx", None)
+    return f"{text.rstrip('.')}; see {context.command_path} --help" if context is not None else text

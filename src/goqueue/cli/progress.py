@@ -5,12 +5,22 @@ import time
 from types import TracebackType
 from typing import Final
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
-from goqueue.cli.output import console
+from goqueue.cli.output import show_size
 
 _PATIENCE_S: Final = 0.5
 """Work shorter than this shows no bar."""
+
+
+class _Speed(ProgressColumn):
+    """Bytes a second, in the units of everything else here."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{show_size(int(speed))}/s", style="progress.data.speed")
 
 
 class Meter:
@@ -20,8 +30,8 @@ class Meter:
         self._progress: Progress | None = None
         if sys.stderr.isatty():
             columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(binary_units=True))
-            rest = (TransferSpeedColumn(), TimeRemainingColumn())
-            self._progress = Progress(*columns, *rest, console=console(stderr=True), transient=True)
+            console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+            self._progress = Progress(*columns, _Speed(), TimeRemainingColumn(), console=console, transient=True)
             self._task = self._progress.add_task(label, total=total)
         self._begun = time.monotonic()
         self._showing = False

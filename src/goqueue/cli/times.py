@@ -2,17 +2,18 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
+from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
 
-_UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_DAY_MS: Final = 86_400_000
+_UNITS_MS: Final = {"d": _DAY_MS, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _PART: Final = re.compile(r"(\d{1,15})(ms|[dhms])")
 _DURATION: Final = re.compile(r"(?:\d{1,15}(?:ms|[dhms]))+")
 _UNIX_MS: Final = re.compile(r"\d{1,15}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LONGEST_MS: Final = 2**53
-"""Longer than any log will live, and far from what a field cannot hold."""
 
 
 def parse_duration(text: str) -> int:
@@ -20,8 +21,9 @@ def parse_duration(text: str) -> int:
     if not _DURATION.fullmatch(text):
         raise InvalidRequest(f"{text!r} is no duration: write a number and a unit, like 250ms, 30s, 1h30m or 7d")
     total = sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
-    if total > _LONGEST_MS:
-        raise InvalidRequest(f"{text!r} is longer than any log will live; write a shorter duration")
+    if total > limits.MAX_DURATION_MS:
+        longest = limits.MAX_DURATION_MS // _DAY_MS
+        raise InvalidRequest(f"{text!r} is too long: write a duration of at most {longest}d, 100 years")
     return total
 
 
@@ -42,18 +44,30 @@ def parse_time(text: str) -> int:
 
 def show_time(unix_ms: int) -> str:
     """RFC 3339 in UTC; `parse_time` reads it back."""
-    try:
-        moment = _EPOCH + timedelta(milliseconds=unix_ms)
-    except OverflowError:
-        return f"{unix_ms} ms"
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+    day = show_day(unix_ms)
+    return f"{day}T{show_clock(unix_ms)}" if day else f"{unix_ms} ms"
 
 
 def show_day(unix_ms: int) -> str:
-    """The first part of `show_time`: the day in UTC."""
-    return show_time(unix_ms).partition("T")[0]
+    """The first part of `show_time`: the day in UTC; empty when no calendar has it."""
+    return _name_day(unix_ms // _DAY_MS)
+
+
+@lru_cache
+def _name_day(day: int) -> str:
+    try:
+        return f"{_EPOCH + timedelta(days=day):%Y-%m-%d}"
+    except OverflowError:
+        return ""
 
 
 def show_clock(unix_ms: int) -> str:
     """The second part of `show_time`: the time of that day, in UTC."""
-    return show_time(unix_ms).rpartition("T")[2]
+    seconds, milliseconds = divmod(unix_ms % _DAY_MS, 1000)
+    return f"{_name_second(seconds)}.{milliseconds:03d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _name_second(of_the_day: int) -> str:
+    minutes, seconds = divmod(of_the_day, 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}"

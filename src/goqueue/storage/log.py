@@ -202,10 +202,7 @@ class Log:
         if segment.count and self._is_full(segment, size, len(scan), timestamp):
             self._roll()
             segment, position, first = self._tail
-        self._torn = self._unfinished = True  # an interruption may come anywhere
-        self._write(segment, position, block)
-        assert segment.derived is not None
-        segment.derived.add(position, block, scan)
+        self._write(segment, position, block, scan)
         end = first + len(scan)
         segment.grow(position + size, end, len(scan), (timestamp, timestamp))
         self._tail = _Tail(segment, position + size, end)
@@ -223,14 +220,20 @@ class Log:
             or segment.end + count - segment.base > limits.MAX_SEGMENT_SPAN
         )
 
-    def _write(self, segment: Segment, position: int, block: memoryview) -> None:
-        with self.or_fail("writing"), self.files.use(segment.key) as file:
-            try:
+    def _write(self, segment: Segment, position: int, block: memoryview, scan: Scan) -> None:
+        """Bytes, indexes and views, or nothing: also when an interruption comes in the middle."""
+        assert segment.derived is not None
+        self._torn = True
+        try:
+            with self.or_fail("writing"), self.files.use(segment.key) as file:
                 write_all(file, position, block)
-            except DiskFull:
-                self._unfinished = False
-                self._mend()
-                raise
+            self._unfinished = True
+            segment.derived.add(position, block, scan)
+        except StorageFailed:
+            raise
+        except BaseException:
+            self._mend()
+            raise
 
     def _mend(self) -> None:
         """Durably cut what may lie past the end, so that it can never be taken for records."""
