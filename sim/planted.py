@@ -82,6 +82,14 @@ def _answers_early(right: Function) -> Function:
     return sync
 
 
+def _stale(right: Function) -> Function:
+    def replace(log: Log, *arguments: Any, truncations: int, **more: Any) -> Any:
+        """What the cleaner concluded counts, although the records it concluded it from were truncated since."""
+        return right(log, *arguments, truncations=log.truncations, **more)
+
+    return replace
+
+
 def _none_delayed(_: Function) -> Function:
     def delayed(*_: object) -> list[int]:
         """Retention sees no record that is still to be delivered."""
@@ -97,6 +105,7 @@ _ALL: Final = (
     Bug("cut-too-much", "recovery cuts one valid record more", recovery._Recovery, "_fold", _cut_one_more),
     Bug("ignore-synced-mark", "recovery takes nothing as synced: damage is cut", recovery, "SyncedMark", _no_mark),
     Bug("unordered-index", "index points are recorded out of order", OffsetIndex, "extend", _late_points),
+    Bug("stale-cleaning", "a rewrite is put in place over a truncation", Log, "replace", _stale),
     Bug("drop-delayed", "retention removes records still to be delivered", cleaner, "_delayed", _none_delayed),
 )
 BUGS: Final = {bug.name: bug for bug in _ALL}

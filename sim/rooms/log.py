@@ -1,7 +1,8 @@
 """A log on a disk that forgets: a few lives of one simulated process, with everything that can happen to it.
 
 In each life tasks take turns: one writes, one syncs, one reads, one keeps house. While a sync waits for the
-disk the writer and the reader may go on, as they do in their own threads. A life ends with a clean stop, a
+disk the writer and the reader may go on, as they do in their own threads; while a cleaner writes its copy, the
+log may also be truncated at either end. A life ends with a clean stop, a
 kill or a power cut, between two operations or inside any call to the disk; before the next one bits may rot
 below the synced mark. At each opening, and now and then while it lives, the log is read through and every
 checker compares it with the history.
@@ -302,15 +303,20 @@ class LogRoom:
     def _others_go_on(self, kind: str) -> None:
         """Syncing and cleaning have their own thread: while it is inside a call to the disk, others may go on.
 
-        Not when they would have to wait for it, as a writer does with many unsealed segments, and a reader
-        of a segment that is being exchanged.
+        Not when they would have to wait for it, as a writer does with many unsealed segments, a reader of a
+        segment that is being exchanged, and a truncation of any sync or exchange.
         """
         if not self.background or self.nested or self.rng.random() > 0.25:
             return
-        segments = self._the_log().segments
+        log = self._the_log()
+        segments = log.segments
         self.nested = True
         try:
-            if self.rng.random() < 0.7:
+            chance = self.rng.random()
+            if chance < 0.2 and not log._maintenance._is_owned():  # type: ignore[attr-defined]
+                self._look()  # what is cleaned away by now was so for reasons that a truncation may take back
+                self.rng.choice((self._truncate, self._truncate, self._truncate_prefix))()
+            elif chance < 0.7:
                 if sum(1 for segment in segments if not segment.seal) < UNSEALED_BEFORE_WRITER_WAITS:
                     self._append()
             elif not any(segment.retired for segment in segments):

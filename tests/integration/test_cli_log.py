@@ -21,11 +21,19 @@ def run(data_dir: Path, *words: str, stdin: bytes = b"") -> "subprocess.Complete
     return done
 
 
+def heed_signals() -> None:
+    """A suite that runs in the background ignores Ctrl-C, and what it starts would too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @contextlib.contextmanager
 def writer(data_dir: Path, *options: str) -> "Iterator[subprocess.Popen[bytes]]":
     """A `log append` that has appended one line and waits for the next."""
     command = [*GOQUEUE, "append", "orders", "--data-dir", str(data_dir), *options]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_signals
+    )
     assert process.stdin is not None
     try:
         process.stdin.write(b"first\n")

@@ -336,6 +336,7 @@ def test_a_full_disk_while_cleaning_loses_nothing_and_leaves_nothing(
     with suppress(DiskFull):
         clean(log, 2)
     assert disk.hits
+    assert not [name for name in os.listdir(directory) if name.endswith(".clean")]
     for check in (log, None):
         current = check or Log.open(directory, disk=LocalDisk(), settings=settings)
         contents = read_all(current)

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from goqueue import codec
+from goqueue.model import limits
 from goqueue.model.record import Extension, Lane, Record
 from goqueue.model.settings import LogSettings
 from goqueue.storage.cleaner import clean
@@ -95,6 +98,75 @@ def test_a_delayed_value_does_not_remove_the_current_one_before_it_is_due(tmp_pa
     assert offsets(read_all(log)) == [0, 1]
     clean(log, T0 + 30 * DAY)
     assert offsets(read_all(log)) == [1]
+
+
+def pad(number: int) -> Record:
+    """So large that no two segments fit into one together."""
+    return Record(key=b"pad %d" % number, value=bytes(3000))
+
+
+def of_key(log: Log, key: bytes, now: int) -> list[bytes | None]:
+    """The values of a key that are due, in order: the last one is the current one."""
+    return [
+        record.value
+        for record in read_all(log)
+        if record.key == key and (record.extension is None or (record.extension.deliver_at or 0) <= now)
+    ]
+
+
+@pytest.mark.parametrize("budget", [1, limits.MAX_CLEANER_BYTES])
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_delay_x_tombstone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, padded: bool, restarts: bool, budget: int
+) -> None:
+    """A deleted key does not come back when an older, delayed value of it is due, however old the tombstone is."""
+    monkeypatch.setattr(limits, "MAX_CLEANER_BYTES", budget)
+    settings = LogSettings(segment_bytes=4096, compact=True, tombstone_retention_ms=DAY)
+    log = open_log(tmp_path, settings)
+    later = Extension(deliver_at=T0 + 100 * DAY)
+    seal(log, Record(key=b"k", value=b"old", extension=later), *([pad(-1)] if padded else []), now=T0)
+    seal(log, Record(key=b"k", value=None), *([pad(0)] if padded else []), now=T0 + 1)
+    for day in (1, 10, 11, 99, 100, 101, 102, 103):
+        now = T0 + day * DAY
+        seal(log, Record(key=b"other %d" % day, value=b""), *([pad(day)] if padded else []), now=now)
+        assert of_key(log, b"k", now)[-1:] in ([], [None]), f"day {day}"
+        clean(log, now)
+        assert of_key(log, b"k", now)[-1:] in ([], [None]), f"day {day}"
+        values = [record.value for record in read_all(log) if record.key == b"k"]
+        if day < 100:
+            assert values == [b"old", None], f"day {day}"
+        if restarts:
+            log.close()
+            log = open_log(tmp_path, settings)
+    assert values == []
+
+
+@pytest.mark.parametrize("budget", [1, limits.MAX_CLEANER_BYTES])
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_delay_x_newer_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, padded: bool, restarts: bool, budget: int
+) -> None:
+    """A delayed value that a newer one supersedes goes in the first pass after it was due, wherever the newer one is.
+
+    The newer one's segment was compacted long before, and nothing in it waits for anything.
+    """
+    monkeypatch.setattr(limits, "MAX_CLEANER_BYTES", budget)
+    settings = LogSettings(segment_bytes=4096, compact=True)
+    log = open_log(tmp_path, settings)
+    later = Extension(deliver_at=T0 + 100 * DAY)
+    seal(log, Record(key=b"k", value=b"old", extension=later), *([pad(-1)] if padded else []), now=T0)
+    seal(log, Record(key=b"k", value=b"new"), *([pad(0)] if padded else []), now=T0 + 1)
+    for day in (1, 10, 99, 100):
+        now = T0 + day * DAY
+        seal(log, Record(key=b"other %d" % day, value=b""), *([pad(day)] if padded else []), now=now)
+        clean(log, now)
+        values = [record.value for record in read_all(log) if record.key == b"k"]
+        assert values == ([b"old", b"new"] if day < 100 else [b"new"]), f"day {day}"
+        if restarts:
+            log.close()
+            log = open_log(tmp_path, settings)
 
 
 def test_delay_x_simple_reads(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class Reserve:
         return had > 0
 
     def _fill(self) -> None:
-        """Take the space, or as much of it as there is."""
+        """Take the space if it is there; a small disk is not to be filled by its own reserve."""
         try:
             file = self._disk.open(self._path, create=True)
         except DiskFull:
@@ -62,6 +62,6 @@ class Reserve:
                 write_all(file, file.size(), bytes(missing))
                 file.sync()
         except DiskFull:
-            pass
+            file.truncate(0)
         finally:
             file.close()

@@ -152,9 +152,20 @@ class Catalogue:
             tail = recover_tail(self._disk, self._directory, settings, self._kinds, self.state, self.mark)
         except DiskFull as error:
             raise OSError(f"truncating to {offset} is decided and will be done at opening: {error}") from error
+        if kept and kept[-1].end == offset:
+            self._shorten_file(kept[-1])
         current = {segment.base: segment for segment in self.segments if not segment.retired}
         before = [current.get(entry.base) or Segment.sealed(self._directory, entry) for entry in kept]
         self.segments = (*before, *tail)
+
+    def _shorten_file(self, entry: SealedSegment) -> None:
+        """Free what lies past the end; nobody reads it, so nothing depends on it."""
+        file = self._disk.open(f"{self._directory}/{entry.base:020d}.log")
+        try:
+            if file.size() > entry.size:
+                file.truncate(entry.size)
+        finally:
+            file.close()
 
     def _shorten(self, entry: SealedSegment, offset: int, measure: Measure) -> SealedSegment:
         """A sealed segment's entry with everything from `offset` on left out."""

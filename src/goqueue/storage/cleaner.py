@@ -36,7 +36,9 @@ Keep = Callable[[Run], list[bool]]
 class CleanReport:
     """What a pass did."""
 
-    def __init__(self) -> None:
+    def __init__(self, truncations: int) -> None:
+        self.truncations = truncations
+        """How often the log had been truncated when the pass began: one more, and its conclusions are void."""
         self.removed_segments = 0
         self.rewritten_segments = 0
         self.removed_records = 0
@@ -59,7 +61,7 @@ class _Rewritten(NamedTuple):
 
 def clean(log: Log, now: int) -> CleanReport:
     """Apply the log's retention and compaction settings as of `now`. May run beside the writer and readers."""
-    report = CleanReport()
+    report = CleanReport(log.truncations)
     try:
         _drop(log, [entry for entry in log.sealed if entry.end <= log.start_offset], report)
         _retain(log, now, report)
@@ -129,10 +131,13 @@ def _segment(log: Log, entry: SealedSegment) -> Segment:
 
 
 def _drop(log: Log, entries: list[SealedSegment], report: CleanReport) -> None:
-    if entries and log.remove(entries):
-        report.removed_segments += len(entries)
-        report.removed_records += sum(entry.count for entry in entries)
-        report.removed_bytes += sum(entry.size for entry in entries)
+    if not entries:
+        return
+    if not log.remove(entries, truncations=report.truncations):
+        raise Retired
+    report.removed_segments += len(entries)
+    report.removed_records += sum(entry.count for entry in entries)
+    report.removed_bytes += sum(entry.size for entry in entries)
 
 
 # --- compaction
@@ -244,7 +249,9 @@ def _rewrite(log: Log, group: list[SealedSegment], keep: Keep, done: Trait, repo
         if len(group) == 1 and not _loses_any(log, group[0], keep):
             traits = group[0].traits | done
             if traits != group[0].traits:
-                log.replace(group, msgspec.structs.replace(group[0], traits=traits))
+                changed = msgspec.structs.replace(group[0], traits=traits)
+                if not log.replace(group, changed, truncations=report.truncations):
+                    raise Retired
             return
         rewritten = _write_survivors(log, group, keep, done)
     except _Damaged:
@@ -252,12 +259,18 @@ def _rewrite(log: Log, group: list[SealedSegment], keep: Keep, done: Trait, repo
         return
     replaced = False
     try:
-        replaced = log.replace(group, rewritten.entry, source=rewritten.path, derived=rewritten.derived)
+        replaced = log.replace(
+            group,
+            rewritten.entry,
+            truncations=report.truncations,
+            source=rewritten.path,
+            derived=rewritten.derived,
+        )
     finally:
         if not replaced:
             log.disk.unlink(rewritten.path)
     if not replaced:
-        return
+        raise Retired
     report.rewritten_segments += len(group)
     report.removed_records += sum(entry.count for entry in group) - rewritten.entry.count
     report.removed_bytes += sum(entry.size for entry in group) - rewritten.entry.size

@@ -136,6 +136,8 @@ class Log:
         self._writing = RLock()
         self._maintenance = RLock()
         """Held across disk calls; an append waits for it only when too many segments wait to be sealed."""
+        self.truncations = 0
+        """How often records at the end were dropped: what was concluded from them before is no longer so."""
         self._names_dirty = False
         """A segment was created since the directory was last fsynced."""
         self._requested = False
@@ -426,6 +428,7 @@ class Log:
                 raise
             self._tail = self._end()
             self._torn = True
+            self.truncations += 1
             self.durable.rewind(offset, gone)
 
     def truncate_prefix(self, offset: int) -> None:
@@ -435,11 +438,11 @@ class Log:
             self.sync()
             self._remove([entry for entry in self.sealed if entry.end <= offset], start_offset=offset)
 
-    def remove(self, old: Sequence[SealedSegment]) -> bool:
-        """Remove consecutive sealed segments; False when they are no longer what is there."""
+    def remove(self, old: Sequence[SealedSegment], *, truncations: int | None = None) -> bool:
+        """Remove consecutive sealed segments; False when they, or the log's `truncations`, are no longer those."""
         with self._maintenance:
             self._check()
-            return self._remove(old)
+            return truncations in (None, self.truncations) and self._remove(old)
 
     def _remove(self, old: Sequence[SealedSegment], *, start_offset: int = 0) -> bool:
         def work() -> bool:
@@ -453,13 +456,16 @@ class Log:
         old: Sequence[SealedSegment],
         new: SealedSegment,
         *,
+        truncations: int | None = None,
         source: str | None = None,
         derived: Derived | None = None,
     ) -> bool:
-        """Put a rewritten segment in place of consecutive sealed ones; False when they are no longer what is there."""
+        """Put a rewritten segment in place of consecutive sealed ones; False as for `remove`."""
         with self._maintenance, self.or_fail("replacing segments"):
             self._check()
-            return self._catalogue.replace(old, new, source=source, derived=derived)
+            return truncations in (None, self.truncations) and self._catalogue.replace(
+                old, new, source=source, derived=derived
+            )
 
     def take_seal(self) -> int:
         """A seal number for a segment that is about to be written."""

@@ -29,10 +29,12 @@ class SegmentFile(NamedTuple):
 
     @property
     def extent(self) -> Extent:
+        """All of it, as far as the segment itself can say."""
         if self.entry is not None:
             contiguous = not self.entry.traits & Trait.CLEANED
-            return Extent(self.base, self.entry.end, self.entry.size, contiguous=contiguous)
-        return Extent(self.base, self.following or limits.MAX_OFFSET, self.size, contiguous=self.following is not None)
+            return Extent(self.base, self.entry.end, self.entry.size, contiguous)
+        limit = self.following if self.following is not None else limits.MAX_OFFSET
+        return Extent(self.base, limit, self.size, contiguous=self.following is not None)
 
 
 class OfflineLog:
@@ -52,12 +54,14 @@ class OfflineLog:
         return self.state.start_offset
 
     def segments(self) -> list[SegmentFile]:
-        """In offset order. A sealed one whose file is missing is listed with no bytes."""
-        tail = [base for base in segment_bases(self._disk, self.directory) if base >= self.state.tail_base]
+        """In offset order. One that must be there and whose file is missing is listed with no bytes."""
+        tail = {base for base in segment_bases(self._disk, self.directory) if base >= self.state.tail_base}
+        if self.synced is not None and self.synced.offset > self.state.tail_base:
+            tail |= {self.state.tail_base, max(self.synced.base, self.state.tail_base)}
         if self.state.truncate_to != NOT_TRUNCATING:
-            tail = [base for base in tail if base <= self.state.truncate_to]
+            tail = {base for base in tail if base <= self.state.truncate_to}
         entries: list[tuple[int, SealedSegment | None]] = [(entry.base, entry) for entry in self.state.sealed]
-        entries += [(base, None) for base in tail]
+        entries += [(base, None) for base in sorted(tail)]
         found = []
         for at, (base, entry) in enumerate(entries):
             path = stem(self.directory, base) + ".log"
@@ -76,15 +80,31 @@ class OfflineLog:
 
     def walk(self, segment: SegmentFile) -> Iterator[Run | Damage]:
         """The runs of records and the damaged ranges of one segment."""
+        extents = self._extents(segment)
         if not self._disk.exists(segment.path):
-            if segment.extent.size:
-                yield Damage(segment.base, segment.extent.limit, 0, segment.extent.size, "the file is missing")
+            size, limit = extents[0].size, extents[0].limit
+            if size:
+                yield Damage(segment.base, limit, 0, size, "the file is missing")
             return
         file = self._disk.open(segment.path)
         try:
-            yield from walk(file, segment.extent)
+            for extent in extents:
+                yield from walk(file, extent)
         finally:
             file.close()
+
+    def _extents(self, segment: SegmentFile) -> list[Extent]:
+        """What must be in the segment: as sealed, or up to the synced mark, and after it what may be."""
+        extent = segment.extent
+        if segment.entry is not None or self.synced is None or self.synced.offset <= segment.base:
+            return [extent]
+        base, position, offset = self.synced
+        if segment.base < base:
+            return [extent._replace(limit=min(extent.limit, offset), contiguous=True)]
+        below = Extent(base, offset, position, contiguous=True)
+        if segment.size <= position and not extent.contiguous:
+            return [below]
+        return [below, extent._replace(first=offset, position=position, size=max(segment.size, position))]
 
     def is_torn(self, segment: SegmentFile, damage: Damage) -> bool:
         """Whether a bad end lies above the synced mark: it will be cut when the log is opened."""

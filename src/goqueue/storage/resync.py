@@ -1,9 +1,9 @@
 """Finding the next record of a log behind a damaged one.
 
 A message's value may hold records too, with right checksums and plausible offsets: a copy of a block, or a
-forgery. Where the damaged record's lengths are whole, they say where it ends. Otherwise a run of records is
-believed only if the first valid record after it does not contradict it by a lower offset. The work is bounded:
-bytes may be full of beginnings that each cost a checksum.
+forgery. The damaged record's own lengths, if they are whole, say where it ends; otherwise the bytes are searched.
+Either way a run of records is believed only if the first valid record after it does not contradict it by an
+offset that is not higher. The work is bounded: bytes may be full of beginnings that each cost a checksum.
 """
 
 import operator
@@ -69,20 +69,28 @@ class Search:
     def next_record(self) -> int | None:
         """The position of the next record of the log; None when there is none, or none to be sure of."""
         at = self._declared_end()
-        if at is not None:
+        if at is not None and self._contradiction(at) is None:
             return at
         at = self._candidate(1)
         while at is not None:
-            end, last = self._run(at)
-            if end == len(self._data):
+            contradiction = self._contradiction(at)
+            if contradiction is None:
                 return at
-            following = self._candidate(end)
-            if following is None:
-                return at if self._whole else None
-            if offset_of(self._data, following) > last:
-                return at
-            at = following
+            at = contradiction if contradiction < len(self._data) else None
         return None
+
+    def _contradiction(self, at: int) -> int | None:
+        """A record after the run that begins at `at` which shows it to be none of the log's; None when there is none.
+
+        The end of the data contradicts when it is not known what comes after it, or there is no time to look.
+        """
+        end, last = self._run(at)
+        if end == len(self._data):
+            return None
+        following = self._candidate(end)
+        if following is None:
+            return None if self._whole and self.checked < self._budget else len(self._data)
+        return following if offset_of(self._data, following) <= last else None
 
     def _declared_end(self) -> int | None:
         """Where the damaged record ends by its own lengths, if the record that must follow is exactly there."""
@@ -109,8 +117,10 @@ class Search:
     def _run(self, at: int) -> tuple[int, int]:
         """Where the records from `at` on, as far as they follow each other, end, and the last one's offset."""
         expected = offset_of(self._data, at)
+        part = limits.KIB
         while True:
-            scan = codec.scan(self._data[at : at + limits.SCAN_CHUNK_BYTES])
+            part = min(2 * part, limits.SCAN_CHUNK_BYTES)
+            scan = codec.scan(self._data[at : at + part])
             if not len(scan):
                 scan = codec.scan(self._data[at : at + limits.MAX_RECORD_BYTES])
             self.checked += scan.end

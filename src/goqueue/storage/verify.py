@@ -82,13 +82,15 @@ def _verify_segment(log: OfflineLog, disk: Disk, segment: SegmentFile, progress:
             continue
         damaged = True
         progress(item.end - item.position)
-        torn = log.is_torn(segment, item)
-        if not (torn and item.position == segment.size):
-            severity = Severity.TEAR if torn else Severity.DAMAGE
-            yield Finding(severity, segment.path, item.position, item.first, item.next_offset, item.reason)
+        severity = Severity.TEAR if log.is_torn(segment, item) else Severity.DAMAGE
+        yield Finding(severity, segment.path, item.position, item.first, item.next_offset, item.reason)
     if entry is None or damaged:
         return
-    if count != entry.count:
+    if segment.size > entry.size:
+        reason = f"{segment.size - entry.size} bytes after its last record belong to nobody"
+        yield Finding(Severity.NOTE, segment.path, entry.size, entry.end, entry.end, reason)
+    whole = segment.extent.contiguous and count == entry.end - entry.base
+    if count != entry.count and not whole:
         reason = f"it holds {count} records, the state file says {entry.count}"
         yield Finding(Severity.DAMAGE, segment.path, 0, entry.base, entry.end, reason)
     if saved is None:

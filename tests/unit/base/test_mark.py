@@ -2,12 +2,14 @@
 
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import pytest
 
+from goqueue.base import mark as mark_module
 from goqueue.base.mark import Mark
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
@@ -164,3 +166,114 @@ def test_a_mark_that_moves_at_any_step_of_beginning_to_wait_wakes_who_waits() ->
         assert made == [("5", None)], f"the mark moved at step {step}"
         step += 1
     assert step > 3
+
+
+# --- giving up
+
+
+def test_a_cancelled_wait_is_never_called_whatever_happens_to_the_mark(calls: Calls) -> None:
+    def reached(mark: Mark) -> None:
+        mark.advance(5)
+
+    def rewound(mark: Mark) -> None:
+        mark.rewind(0, ValueError("gone"))
+
+    def failed(mark: Mark) -> None:
+        mark.fail(ValueError("no more"))
+
+    for happens in (reached, rewound, failed):
+        mark = Mark()
+        mark.when(5, lambda _: calls.made.append(("cancelled", None))).cancel()
+        happens(mark)
+    assert calls.made == []
+
+
+def test_cancelling_one_wait_leaves_the_others(calls: Calls) -> None:
+    mark = Mark()
+    calls.wait(mark, 1)
+    middle = mark.when(2, lambda _: calls.made.append(("cancelled", None)))
+    calls.wait(mark, 2, "at two")
+    calls.wait(mark, 3)
+    middle.cancel()
+    assert mark.waiting == 3
+    mark.advance(3)
+    assert [name for name, _ in calls.made] == ["1", "at two", "3"]
+    assert mark.waiting == 0
+
+
+def test_a_wait_may_be_cancelled_twice_and_after_it_was_called(calls: Calls) -> None:
+    mark = Mark()
+    twice = mark.when(5, lambda error: calls.made.append(("twice", error)))
+    twice.cancel()
+    twice.cancel()
+    called = mark.when(6, lambda error: calls.made.append(("called", error)))
+    at_once = mark.when(0, lambda error: calls.made.append(("at once", error)))
+    calls.wait(mark, 9)
+    mark.advance(6)
+    called.cancel()
+    at_once.cancel()
+    assert mark.waiting == 1
+    mark.fail(ValueError("no more"))
+    late = mark.when(10, lambda _: None)
+    late.cancel()
+    assert [name for name, _ in calls.made] == ["at once", "called", "9"]
+    assert mark.waiting == 0
+
+
+def test_the_mark_counts_who_waits(calls: Calls) -> None:
+    mark = Mark()
+    waits = [mark.when(threshold, lambda _: None) for threshold in (1, 2, 3, 4, 5)]
+    assert mark.waiting == 5
+    waits[3].cancel()
+    assert mark.waiting == 4
+    mark.advance(2)
+    assert mark.waiting == 2
+    mark.rewind(2, ValueError("gone"))
+    assert mark.waiting == 0
+
+
+def test_a_thousand_waits_that_were_cancelled_leave_nothing_behind() -> None:
+    """Beside one that stays, and that is due before all of them, or after."""
+    for staying in (1, 10**9):
+        mark = Mark()
+        mark.when(staying, lambda _: None)
+        tracemalloc.start()
+        try:
+            for number in range(1000):
+                mark.when(1000 + number, lambda _: None).cancel()
+            snapshot = tracemalloc.take_snapshot()
+        finally:
+            tracemalloc.stop()
+        grown = snapshot.filter_traces([tracemalloc.Filter(True, mark_module.__file__)])
+        assert mark.waiting == 1
+        assert sum(trace.size for trace in grown.traces) < 20_000
+
+
+# --- callbacks that raise
+
+
+@pytest.mark.parametrize("happens", ["advance", "rewind", "fail"])
+def test_a_callback_that_raises_keeps_nobody_else_from_being_called(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch, happens: str
+) -> None:
+    noticed: list[BaseException | None] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: noticed.append(found.exc_value))
+    broken = RuntimeError("a bug of somebody else")
+
+    def breaks(error: Exception | None) -> None:
+        raise broken
+
+    mark = Mark()
+    calls.wait(mark, 1, "before")
+    mark.when(2, breaks)
+    calls.wait(mark, 2, "beside")
+    calls.wait(mark, 3, "after")
+    if happens == "advance":
+        mark.advance(3)
+    elif happens == "rewind":
+        mark.rewind(0, ValueError("gone"))
+    else:
+        mark.fail(ValueError("no more"))
+    assert [name for name, _ in calls.made] == ["before", "beside", "after"]
+    assert noticed == [broken]
+    assert mark.waiting == 0

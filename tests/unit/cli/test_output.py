@@ -30,7 +30,7 @@ def test_sizes_and_offsets_read_like_speech() -> None:
 
 
 def test_a_line_is_never_taken_for_markup_nor_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
-    line = "[bold]x[/bold] :smile: [/nothing] " + "long " * 50
+    line = "[bold]x[/bold] :smile: [/nothing] " + "long " * 50 + "end"
     say(line)
     note(line)
     complain(line)

@@ -7,7 +7,7 @@ import msgspec
 from typer.testing import CliRunner, Result
 
 from goqueue import codec
-from goqueue.cli.main import app
+from goqueue.cli.commands import app
 from goqueue.model.record import Record
 from goqueue.model.settings import LogSettings
 from goqueue.storage.store import Store

@@ -52,11 +52,11 @@ def test_without_a_reserve_a_full_log_stays_as_it_is() -> None:
     assert log.records(0, max_bytes=1)[0].offset == 0
 
 
-def test_a_reserve_takes_what_there_is_and_does_not_refuse_to_open() -> None:
+def test_a_reserve_does_not_fill_a_disk_that_is_too_small_for_it() -> None:
     disk = SimDisk(Random(1), capacity=100)
     disk.make_directory("/data")
     Reserve(disk, RESERVE, 1000)
-    assert len(disk.content(RESERVE)) <= 100
+    assert len(disk.content(RESERVE)) == 0
     disk.capacity = 5000
     Reserve(disk, RESERVE, 1000)
     assert len(disk.content(RESERVE)) == 1000

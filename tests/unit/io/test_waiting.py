@@ -1,7 +1,9 @@
 """Waiting on a mark, from a thread and from a task."""
 
 import asyncio
+import sys
 import threading
+import traceback
 
 import pytest
 
@@ -80,3 +82,53 @@ def test_a_task_that_gave_up_is_not_disturbed_by_the_mark() -> None:
         return waiting.cancelled()
 
     assert asyncio.run(wait())
+
+
+def test_a_thread_that_waited_too_long_leaves_nothing_at_the_mark() -> None:
+    mark = Mark()
+    for _ in range(100):
+        with pytest.raises(TimeoutError):
+            wait_for(mark, 1, timeout_s=0)
+    assert mark.waiting == 0
+
+
+def test_a_task_that_gave_up_leaves_nothing_at_the_mark() -> None:
+    async def wait() -> None:
+        for _ in range(100):
+            waiting = asyncio.ensure_future(reached(mark, 3))
+            await asyncio.sleep(0)
+            assert mark.waiting == 1
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            assert mark.waiting == 0
+
+    mark = Mark()
+    asyncio.run(wait())
+
+
+def test_a_loop_that_was_closed_does_not_keep_the_mark_from_moving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tasks wait for ever, in vain; the owner of the mark and all others are not disturbed."""
+    noticed: list[BaseException | None] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: noticed.append(found.exc_value))
+    mark = Mark()
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # that a task was left waiting is what is wanted here
+    waiting = loop.create_task(reached(mark, 3))
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    called: list[Exception | None] = []
+    mark.when(3, called.append)
+    mark.advance(3)
+    assert (mark.value, called, noticed) == (3, [None], [])
+    assert not waiting.done()
+
+
+def test_the_failure_of_a_mark_does_not_grow_with_each_wait() -> None:
+    mark = Mark()
+    mark.fail(ValueError("lost"))
+    lengths = []
+    for _ in range(50):
+        with pytest.raises(ValueError, match="lost") as caught:
+            wait_for(mark, 1, timeout_s=30)
+        lengths.append(sum(1 for _ in traceback.walk_tb(caught.value.__traceback__)))
+    assert lengths[-1] == lengths[0]

@@ -4,6 +4,8 @@ They keep real files but leave the machine's fsync out: what counts here is whic
 order, not when a device obeys.
 """
 
+import errno
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -39,8 +41,12 @@ class WatchedFile:
         return self._file.read(position, size)
 
     def write(self, position: int, data: Buffer) -> int:
-        self._disk.note(Operation("write", self._path, position, len(data)))
-        return self._file.write(position, data)
+        operation = Operation("write", self._path, position, len(data))
+        self._disk.note(operation)
+        written = self._file.write(position, data)
+        if self._disk.after is not None:
+            self._disk.after(operation)
+        return written
 
     def size(self) -> int:
         return self._file.size()
@@ -58,11 +64,15 @@ class WatchedFile:
 
 
 class WatchedDisk:
-    """`before`, when set, is called with each operation before it happens; what it raises goes to the caller."""
+    """`before`, when set, is called with each operation before it happens, `after` with each write that is done.
+
+    What they raise goes to the caller.
+    """
 
     def __init__(self, before: Before | None = None) -> None:
         self._disk = LocalDisk()
         self.before = before
+        self.after: Before | None = None
         self.operations: list[Operation] = []
         self.open_count = 0
 
@@ -112,5 +122,39 @@ def stop_at(change: int) -> Before:
             if left[0] == 0:
                 raise Stopped
             left[0] -= 1
+
+    return before
+
+
+def at_most(count: int) -> Before:
+    """Work that asks for more operations than that goes on for ever: it ends here, as a failure."""
+    left = [count]
+
+    def before(operation: Operation) -> None:
+        left[0] -= 1
+        assert left[0] >= 0, f"more than {count} operations, the last one {operation}"
+
+    return before
+
+
+def once(operation_is: Callable[[Operation], bool], work: Callable[[], object]) -> Before:
+    """Do something at the first operation that fits, and never again."""
+    done: list[Operation] = []
+
+    def before(operation: Operation) -> None:
+        if not done and operation_is(operation):
+            done.append(operation)
+            work()
+
+    return before
+
+
+def unreadable(path: str, start: int, end: int) -> Before:
+    """A medium that gives back an error for every read that touches these bytes of a file."""
+
+    def before(operation: Operation) -> None:
+        if operation.kind == "read" and operation.path == path:
+            if operation.position < end and start < operation.position + operation.size:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     return before

@@ -7,12 +7,13 @@ import pytest
 
 from goqueue import codec
 from goqueue.model import limits
+from goqueue.model.errors import DiskFull
 from goqueue.model.record import Record
 from goqueue.model.settings import LogSettings
 from goqueue.storage.cleaner import clean
 from goqueue.storage.log import Log
-from goqueue.storage.state import Trait
-from tests.unit.storage.disks import Operation, Stopped, WatchedDisk, stop_at
+from goqueue.storage.state import LeaderEpoch, Trait
+from tests.unit.storage.disks import Operation, Stopped, WatchedDisk, once, stop_at
 from tests.unit.storage.logs import (
     T0,
     answers,
@@ -129,6 +130,30 @@ def test_retained_logs_give_the_same_answers_after_a_restart(tmp_path: Path) -> 
     before = answers(log)
     log.close()
     assert answers(open_log(tmp_path)) == before
+
+
+def test_many_segments_go_with_one_replacement_of_the_state(tmp_path: Path) -> None:
+    for number, settings in enumerate((kept_for(retention_ms=1000), kept_for(retention_bytes=0))):
+        disk = WatchedDisk()
+        log = open_log(tmp_path / str(number), settings, disk)
+        fill_segments(log, 8)
+        disk.operations.clear()
+        report = clean(log, T0 + 10**9)
+        assert (report.removed_segments, report.removed_records, log.start_offset) == (8, 80, 80)
+        assert len(disk.of_kind("rename", "/log.state")) == 1
+
+
+def test_epochs_of_removed_records_are_forgotten(tmp_path: Path) -> None:
+    log = open_log(tmp_path, kept_for(retention_bytes=0))
+    for epoch in range(1, 21):
+        log.begin_epoch(epoch)
+        fill_segments(log, 1, now=T0 + epoch)
+    put(log, message(200), now=T0 + 100_000)
+    log.sync()
+    clean(log, T0 + 10**6)
+    assert log.start_offset == 200
+    assert list(log.epochs) == [LeaderEpoch(20, 190)]
+    assert list(open_log(tmp_path).epochs) == [LeaderEpoch(20, 190)]
 
 
 # --- retention and delays
@@ -468,6 +493,96 @@ def test_the_log_may_change_while_a_rewrite_is_written(tmp_path: Path, change: s
     log.close()
     assert answers(open_log(tmp_path)) == before
     assert not list(tmp_path.glob("*.clean"))
+
+
+@pytest.mark.parametrize("kind", ["write", "sync"])
+@pytest.mark.parametrize("change", ["truncate the end", "truncate sealed segments", "truncate_prefix"])
+def test_truncating_while_a_rewrite_is_written_loses_nothing_and_fails_nothing(
+    tmp_path: Path, change: str, kind: str
+) -> None:
+    disk = WatchedDisk()
+    log = open_log(tmp_path, kept_for(compact=True), disk)
+    for number in range(6):
+        seal(log, keyed("same", str(number)), keyed(f"own {number}", "x"), now=T0 + number)
+    put(log, keyed("late", "1"), keyed("late", "2"), now=T0 + 10)
+    log.sync()
+    everything = {record.offset: record for record in read_all(log)}
+    meddled: list[str] = []
+
+    def meddle() -> None:
+        meddled.append(change)
+        if change == "truncate the end":
+            log.truncate(13)
+        elif change == "truncate sealed segments":
+            log.truncate(9)
+        else:
+            log.truncate_prefix(5)
+
+    disk.before = once(lambda done: done.kind == kind and done.path.endswith(".clean"), meddle)
+    clean(log, T0 + 1000)
+    disk.before = None
+    assert meddled
+    start, end = {"truncate the end": (0, 13), "truncate sealed segments": (0, 9), "truncate_prefix": (5, 14)}[change]
+    assert (log.start_offset, log.end_offset) == (start, end)
+    newest = {record.key: offset for offset, record in everything.items() if offset < end}
+    keep = {offset for offset in newest.values() if offset >= start}
+    for _ in range(2):
+        left = {record.offset: record for record in read_all(log)}
+        assert keep <= set(left), "what the cleaner read was not what the log has now"
+        assert left.items() <= everything.items()
+        clean(log, T0 + 2000)
+    assert put(log, keyed("later", "x"), now=T0 + 3000).first_offset == end
+    log.sync()
+    before = answers(log)
+    again = open_log(tmp_path, kept_for(compact=True))
+    assert not again.recovery
+    assert answers(again) == before
+    assert not list(tmp_path.glob("*.clean"))
+
+
+@pytest.mark.parametrize("kind", ["create", "write", "sync"])
+def test_a_value_whose_successor_is_truncated_meanwhile_is_not_superseded_any_more(tmp_path: Path, kind: str) -> None:
+    """The cleaner has seen the newer value, and rewrites only the older one's segment when the newer one goes."""
+    disk = WatchedDisk()
+    log = open_log(tmp_path, kept_for(compact=True), disk)
+    seal(log, keyed("a", "1"), keyed("b", "1"), keyed("b", "2"), keyed("x", "1", size=3000), now=T0)
+    seal(log, keyed("a", "2"), keyed("y", "1", size=3000), now=T0 + 1)
+    meddled: list[int] = []
+
+    def meddle() -> None:
+        log.truncate(4)
+        meddled.append(log.end_offset)
+
+    disk.before = once(lambda done: done.kind == kind and done.path.endswith(".clean"), meddle)
+    clean(log, T0 + DAY)
+    disk.before = None
+    assert meddled == [4]
+    for _ in range(2):
+        assert {(0, "a", "1"), (2, "b", "2"), (3, "x", "1")} <= set(texts(log))
+        clean(log, T0 + 2 * DAY)
+    assert texts(open_log(tmp_path)) == [(0, "a", "1"), (2, "b", "2"), (3, "x", "1")]
+
+
+def test_a_full_disk_at_the_exchange_leaves_no_rewrite_behind(tmp_path: Path) -> None:
+    disk = WatchedDisk()
+    log = open_log(tmp_path, kept_for(compact=True), disk)
+    superseded(log)
+    before = answers(log)
+
+    def full(operation: Operation) -> None:
+        if operation.kind == "write" and operation.path.endswith("log.state.tmp"):
+            raise DiskFull("no space left")
+
+    disk.before = full
+    for _ in range(3):
+        with pytest.raises(DiskFull):
+            clean(log, T0 + DAY)
+        assert not list(tmp_path.glob("*.clean"))
+        assert answers(log) == before
+    disk.before = None
+    assert clean(log, T0 + DAY).removed_records > 0
+    log.close()
+    assert not open_log(tmp_path).recovery
 
 
 # --- crashes

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from goqueue.io.waiting import wait_for
-from goqueue.model.errors import StorageFailed
+from goqueue.model.errors import StorageFailed, Unavailable
 from goqueue.model.settings import Fsync, LogSettings
 from goqueue.storage.driver import SyncDriver
 from goqueue.storage.log import Log
@@ -228,3 +228,27 @@ def test_stopping_ends_the_threads_and_leaves_later_syncs_to_close(tmp_path: Pat
     assert log.durable.value == 0
     log.close()
     assert log.durable.value == 1
+
+
+@pytest.mark.parametrize("settings", [EVERY, LogSettings(segment_bytes=4096, fsync_interval_ms=20)])
+def test_a_sync_that_finds_no_free_file_handle_is_tried_again(tmp_path: Path, settings: LogSettings) -> None:
+    disk = WatchedDisk()
+    refused: list[Operation] = []
+
+    def none_left(operation: Operation) -> None:
+        syncing = threading.current_thread().name.startswith("goqueue-sync")
+        if syncing and operation.kind == "open" and len(refused) < 3:
+            refused.append(operation)
+            raise Unavailable("no more files can be opened; raise the limit")
+
+    with driving() as (driver, failures):
+        log = opened(tmp_path, driver, settings, disk)
+        disk.before = none_left
+        put(log, message(0))
+        wait_for(log.durable, 1, PATIENCE_S)
+        assert len(refused) == 3
+        put(log, message(1))
+        wait_for(log.durable, 2, PATIENCE_S)
+    assert failures == []
+    log.close()
+    assert offsets(read_all(open_log(tmp_path))) == [0, 1]

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from goqueue import codec
+from goqueue.codec import Scan
+from goqueue.io.disk import Buffer
 from goqueue.model import limits
 from goqueue.model.errors import (
     InvalidRecord,
@@ -18,24 +21,28 @@ from goqueue.model.errors import (
     OffsetOutOfRange,
     Quarantined,
     StaleEpoch,
+    StorageFailed,
 )
 from goqueue.model.record import Extension, Lane, Producer, Record
 from goqueue.model.settings import Fsync, LogSettings
+from goqueue.storage.cleaner import clean
 from goqueue.storage.index import TimeIndex
 from goqueue.storage.log import Log
 from goqueue.storage.segment import Segment
 from goqueue.storage.state import LeaderEpoch
-from tests.unit.storage.disks import CHANGES, Operation, Stopped, WatchedDisk, stop_at
+from tests.unit.storage.disks import CHANGES, Operation, Stopped, WatchedDisk, at_most, once, stop_at
 from tests.unit.storage.logs import (
     SMALL,
     T0,
     answers,
     delayed,
+    delays,
     drop_companions,
     fill,
     fill_segments,
     flip,
     flip_record,
+    lane_counts,
     message,
     offsets,
     open_log,
@@ -205,6 +212,175 @@ def test_timestamps_never_decrease_across_a_restart_even_if_the_records_are_gone
     log.close()
     log = open_log(tmp_path)
     assert put(log, message(100), now=1).timestamp == last
+
+
+@pytest.mark.parametrize("bounds", [{"max_count": 0}, {"max_count": -1}, {"max_bytes": 0}, {"max_bytes": -10_000}])
+def test_a_read_of_nothing_is_refused(tmp_path: Path, bounds: dict[str, int]) -> None:
+    log = open_log(tmp_path)
+    fill(log, 10)
+    asked = {"max_bytes": 100, "max_count": 5, **bounds}
+    for offset in (0, 5, 10):
+        with pytest.raises(InvalidRequest):
+            log.read(offset, **asked)
+        with pytest.raises(InvalidRequest):
+            log.records(offset, **asked)
+
+
+def test_a_block_may_be_a_view_of_larger_items(tmp_path: Path) -> None:
+    """Its size is that of its bytes, however its owner counts them."""
+    log = open_log(tmp_path)
+    block = codec.encode([Record(value=b"x" * 30)])
+    assert len(block) == 64
+    for number, form in enumerate("BHIQ"):
+        appended = log.append(memoryview(bytearray(block)).cast("B").cast(form), now=T0)  # type: ignore[call-overload]
+        assert (appended.first_offset, appended.next_offset) == (number, number + 1)
+    assert segment_path(tmp_path, 0).stat().st_size == log.segments[-1].size == 4 * 64
+    assert [record.value for record in read_all(log)] == [b"x" * 30] * 4
+    before = answers(log)
+    assert answers(open_log(tmp_path)) == before
+
+
+# --- an append that breaks
+
+
+class Tally:
+    """A view that counts records, and breaks when it is told to."""
+
+    broken = False
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_append(self, block: Buffer, scan: Scan) -> None:
+        if Tally.broken:
+            raise ValueError("a bug in a view")
+        self.count += len(scan)
+
+    def to_bytes(self) -> bytes:
+        return self.count.to_bytes(8, "big")
+
+    @property
+    def size(self) -> int:
+        return 8
+
+
+class Tallies:
+    name = "tally"
+
+    def empty(self, base: int) -> Tally:
+        return Tally()
+
+    def load(self, base: int, data: bytes) -> Tally:
+        tally = Tally()
+        tally.count = int.from_bytes(data, "big")
+        return tally
+
+
+def tallied(directory: Path, disk: WatchedDisk | None = None) -> Log:
+    return Log.open(str(directory), disk=disk or WatchedDisk(), settings=SMALL, views=[Tallies()])
+
+
+def tally(log: Log) -> int:
+    total = 0
+    for segment in log.segments:
+        view = log.derived(segment).views["tally"]
+        assert isinstance(view, Tally)
+        total += view.count
+    return total
+
+
+def is_segment_write(operation: Operation) -> bool:
+    return operation.kind == "write" and operation.path.endswith(".log")
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture(params=["a view breaks", "interrupted before the write", "interrupted after the write"])
+def broken_append(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes one append of a log break."""
+
+    def append(log: Log, disk: WatchedDisk, *records: Record) -> None:
+        expected: type[BaseException] = KeyboardInterrupt
+        if request.param == "a view breaks":
+            monkeypatch.setattr(Tally, "broken", True)
+            expected = ValueError
+        elif request.param == "interrupted before the write":
+            disk.before = once(is_segment_write, interrupt)
+        else:
+            disk.after = once(is_segment_write, interrupt)
+        with pytest.raises((expected, StorageFailed)):
+            put(log, *records, now=T0 + 50)
+        monkeypatch.setattr(Tally, "broken", False)
+        disk.before = disk.after = None
+
+    return append
+
+
+REFUSED = (delayed(500, T0 + 10**9), Record(value=b"refused", priority=0))
+
+
+@pytest.mark.parametrize("kept", [0, 5])
+def test_nothing_of_a_block_whose_append_broke_is_there_after_a_kill(
+    tmp_path: Path, broken_append: Callable[..., None], kept: int
+) -> None:
+    disk = WatchedDisk()
+    log = tallied(tmp_path, disk)
+    fill(log, kept)
+    broken_append(log, disk, *REFUSED)
+    assert (log.end_offset, log.written.value) == (kept, kept)
+    again = tallied(tmp_path)
+    assert (again.end_offset, tally(again)) == (kept, kept)
+    assert [record.value for record in read_all(again)] == [value(number) for number in range(kept)]
+
+
+@pytest.mark.parametrize("ending", ["closed", "killed"])
+@pytest.mark.parametrize("kept", [0, 5])
+def test_after_an_append_that_broke_the_next_one_takes_its_place(
+    tmp_path: Path, broken_append: Callable[..., None], kept: int, ending: str
+) -> None:
+    disk = WatchedDisk()
+    log = tallied(tmp_path, disk)
+    fill(log, kept)
+    broken_append(log, disk, *REFUSED)
+    try:
+        appended = put(log, message(kept, size=10), now=T0 + 60)
+    except StorageFailed:
+        again = tallied(tmp_path)
+        assert offsets(read_all(again)) == list(range(kept))
+        return
+    assert (appended.first_offset, appended.next_offset) == (kept, kept + 1)
+    expected = [*(value(number) for number in range(kept)), value(kept, 10)]
+    assert [record.value for record in read_all(log)] == expected
+    assert (tally(log), sum(lane_counts(log)), delays(log)) == (kept + 1, kept + 1, [])
+    before = answers(log)
+    if ending == "closed":
+        log.close()
+    again = tallied(tmp_path)
+    assert answers(again) == before
+    assert tally(again) == kept + 1
+    assert not again.recovery
+
+
+def test_the_views_of_a_segment_sealed_after_an_append_broke_are_those_of_its_records(
+    tmp_path: Path, broken_append: Callable[..., None]
+) -> None:
+    disk = WatchedDisk()
+    log = tallied(tmp_path, disk)
+    fill(log, 5)
+    broken_append(log, disk, *REFUSED)
+    try:
+        fill(log, 5, now=T0 + 100)
+        log.roll()
+        log.sync()
+    except StorageFailed:
+        return
+    before = answers(log)
+    assert (tally(log), before["lanes"], before["delays"]) == (10, [0, 0, 10, 0, 0], [])
+    log.close()
+    drop_companions(tmp_path)
+    assert answers(tallied(tmp_path)) == before
 
 
 # --- by time
@@ -444,6 +620,55 @@ def test_without_fsync_nobody_is_asked_before_a_segment_rolls(tmp_path: Path) ->
     assert asked == [True]
 
 
+def test_a_failure_reaches_everybody_who_waits(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 5)
+    told: list[tuple[str, Exception | None]] = []
+    log.written.when(100, lambda error: told.append(("written", error)))
+    log.durable.when(5, lambda error: told.append(("durable", error)))
+    failure = log.fail("a test")
+    assert sorted(name for name, _ in told) == ["durable", "written"]
+    assert all(type(error) is StorageFailed and str(error) == str(failure) for _, error in told)
+    log.written.when(101, lambda error: told.append(("later", error)))
+    assert isinstance(told[2][1], StorageFailed)
+
+
+def test_closing_reaches_everybody_who_still_waits(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 5)
+    told: dict[str, Exception | None] = {}
+    log.durable.when(5, lambda error: told.update(all_of_it=error))
+    log.durable.when(6, lambda error: told.update(durable=error))
+    log.written.when(6, lambda error: told.update(written=error))
+    log.close()
+    assert told.pop("all_of_it") is None, "closing makes everything durable first"
+    assert {name: type(error) for name, error in told.items()} == {"durable": LogClosed, "written": LogClosed}
+    log.written.when(7, lambda error: told.update(later=error))
+    assert isinstance(told["later"], LogClosed)
+
+
+def refusals(log: Log) -> list[Callable[[], object]]:
+    return [lambda: put(log, message(0)), log.sync, log.roll, lambda: log.truncate(0), lambda: log.begin_epoch(9)]
+
+
+@pytest.mark.parametrize("ending", ["failed", "closed"])
+def test_an_error_raised_again_and_again_does_not_grow(tmp_path: Path, ending: str) -> None:
+    log = open_log(tmp_path)
+    fill(log, 5)
+    if ending == "failed":
+        log.fail("a test")
+    else:
+        log.close()
+    for refused in refusals(log):
+        lengths = []
+        for _ in range(50):
+            try:
+                refused()
+            except (StorageFailed, LogClosed) as error:
+                lengths.append(sum(1 for _ in traceback.walk_tb(error.__traceback__)))
+        assert lengths == [lengths[0]] * 50
+
+
 # --- restart
 
 
@@ -572,6 +797,20 @@ def test_after_close_everything_that_changes_the_log_is_refused(tmp_path: Path) 
     assert log.end_offset == 10
 
 
+def test_after_close_nothing_is_read(tmp_path: Path) -> None:
+    disk = WatchedDisk()
+    log = open_log(tmp_path, disk=disk)
+    fill_segments(log, 2)
+    fill(log, 5)
+    log.close()
+    for offset in (0, 12, 24, 25):
+        with pytest.raises(LogClosed):
+            log.read(offset, max_bytes=100)
+        with pytest.raises(LogClosed):
+            log.records(offset, max_bytes=100)
+    assert disk.open_count == 0
+
+
 def test_closing_makes_all_durable_and_leaves_no_file_open(tmp_path: Path) -> None:
     disk = WatchedDisk()
     log = open_log(tmp_path, disk=disk)
@@ -629,6 +868,23 @@ def test_an_epoch_is_durable_when_it_has_begun(tmp_path: Path) -> None:
     assert open_log(tmp_path).epochs == (LeaderEpoch(2, 5),)
     with pytest.raises(StaleEpoch):
         open_log(tmp_path).begin_epoch(2)
+
+
+def test_epochs_wholly_before_the_start_are_forgotten_and_the_one_in_force_stays(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for epoch in (1, 2, 3):
+        log.begin_epoch(epoch)
+        fill(log, 10)
+    first, second, third = LeaderEpoch(1, 0), LeaderEpoch(2, 10), LeaderEpoch(3, 20)
+    for start, kept in [(9, [first, second, third]), (10, [second, third]), (19, [second, third]), (20, [third])]:
+        log.truncate_prefix(start)
+        assert list(log.epochs) == kept
+        assert list(open_log(tmp_path).epochs) == kept
+    log.truncate_prefix(30)
+    assert list(log.epochs) == [third]
+    with pytest.raises(StaleEpoch):
+        log.begin_epoch(3)
+    assert log.epoch_end(3) == LeaderEpoch(3, 30)
 
 
 # --- truncation
@@ -760,6 +1016,62 @@ def test_a_truncation_above_a_damaged_record_keeps_what_is_whole_between(tmp_pat
     found, refused = read_around_damage(log)
     assert refused == [(13, 14)]
     assert found == [*range(13), 14, 15, 16]
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("damaged", [0, 4, 9])
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_a_truncation_at_or_after_a_damaged_record_ends_and_forgets_no_damage(
+    tmp_path: Path, damaged: int, after: int, sealed: bool
+) -> None:
+    disk = WatchedDisk()
+    log = open_log(tmp_path, disk=disk)
+    fill(log, 14, block=1)
+    if sealed:
+        log.roll()
+    log.sync()
+    flip_record(tmp_path, 0, damaged)
+    offset = damaged + after
+    disk.before = at_most(2000)
+    log.truncate(offset)
+    assert log.end_offset == log.written.value == offset
+    expected = [number for number in range(offset) if number != damaged]
+    refused = [(damaged, damaged + 1)] if after else []
+    assert read_around_damage(log) == (expected, refused)
+    assert put(log, message(offset), now=T0 + 9000).first_offset == offset
+    log.sync()
+    assert read_around_damage(log) == ([*expected, offset], refused)
+    log.close()
+    for _ in range(2):
+        again = open_log(tmp_path, disk=WatchedDisk(at_most(2000)))
+        assert again.end_offset == offset + 1
+        assert read_around_damage(again) == ([*expected, offset], refused)
+        again.close()
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_a_truncation_in_a_cleaned_segment_forgets_no_damage(tmp_path: Path, after: int) -> None:
+    """Offsets may be missing there for good reasons: a damaged one must not pass for one of them."""
+    settings = LogSettings(segment_bytes=4096, index_interval_bytes=256, compact=True)
+    log = open_log(tmp_path, settings)
+    put(log, message(0), *map(message, range(1, 10)), message(0))
+    log.roll()
+    put(log, message(11), now=T0 + 1)
+    log.sync()
+    clean(log, T0 + 10)
+    assert offsets(read_all(log)) == list(range(1, 12))
+    flip_record(tmp_path, 0, 5)
+    log.truncate(5 + after)
+    refused = [(5, 6)] if after else []
+    expected = [number for number in range(1, 5 + after) if number != 5]
+    assert read_around_damage(log) == (expected, refused)
+    put(log, message(77), now=T0 + 20)
+    log.close()
+    again = open_log(tmp_path, settings)
+    assert read_around_damage(again) == ([*expected, 5 + after], refused)
+    if after:
+        with pytest.raises(Quarantined):
+            again.read(5, max_bytes=1)
 
 
 def test_the_start_moves_to_any_offset_and_stays_there(tmp_path: Path) -> None:

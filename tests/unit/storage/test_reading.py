@@ -1,22 +1,38 @@
 """Reading beside a writer and a cleaner: never a torn record, never a wrong one, never an error."""
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from goqueue import codec
-from goqueue.model.errors import OffsetOutOfRange
+from goqueue.model.errors import OffsetOutOfRange, Quarantined
 from goqueue.model.record import Record
 from goqueue.model.settings import LogSettings
 from goqueue.storage.cache import DerivedCache
 from goqueue.storage.cleaner import clean
 from goqueue.storage.files import OpenFiles
 from goqueue.storage.log import Log
-from tests.unit.storage.disks import WatchedDisk
-from tests.unit.storage.logs import T0, drop_companions, fill_segments, offsets, open_log, put, read_all
+from goqueue.storage.reading import Chunk
+from tests.unit.storage.disks import WatchedDisk, at_most
+from tests.unit.storage.logs import (
+    T0,
+    drop_companions,
+    fill,
+    fill_segments,
+    offsets,
+    open_log,
+    positions,
+    put,
+    read_all,
+    read_around_damage,
+    segment_path,
+)
 
 BLOCKS = 1500
 PER_BLOCK = 5
@@ -235,3 +251,127 @@ def test_an_evicted_index_is_loaded_again_not_rebuilt(tmp_path: Path) -> None:
     assert disk.of_kind("write") == []
     largest_read = max(done.size for done in disk.of_kind("read", ".log"))
     assert largest_read <= settings.index_interval_bytes + 1
+
+
+# --- a file that shrinks
+
+
+@pytest.mark.parametrize("size", [0, 1, 300, 1000])
+@pytest.mark.parametrize("base", [0, 10])
+def test_a_file_that_shrinks_under_an_open_log_costs_its_lost_offsets_and_nothing_else(
+    tmp_path: Path, base: int, size: int
+) -> None:
+    """Base 0 is a sealed segment, base 10 the active one."""
+    disk = WatchedDisk()
+    log = open_log(tmp_path, disk=disk)
+    fill_segments(log, 1)
+    fill(log, 10, now=T0 + 5000)
+    log.sync()
+    path = segment_path(tmp_path, base)
+    whole = {offset for offset, (_, end) in positions(path).items() if end <= size}
+    lost = set(range(base, base + 10)) - whole
+    os.truncate(path, size)
+    disk.before = at_most(2000)
+    for offset in lost:
+        with pytest.raises(Quarantined) as caught:
+            log.read(offset, max_bytes=1000)
+        assert caught.value.first <= offset < caught.value.next_offset
+    found, refused = read_around_damage(log)
+    assert found == [offset for offset in range(20) if offset not in lost]
+    assert {offset for first, after in refused for offset in range(first, after)} == lost
+
+
+# --- beside a truncation
+
+
+TRUNCATED_TO = 50
+
+
+def old_value(offset: int) -> bytes:
+    return b"old %d" % offset * 10
+
+
+def new_value(offset: int) -> bytes:
+    return b"new %d" % offset * 10
+
+
+def truncate_at(
+    step: int, directory: Path, settings: LogSettings, *, again: int, read: Callable[[Log], object]
+) -> tuple[object, bool]:
+    """What a read gives when another thread truncates the log just before the given line of the reader.
+
+    That thread then appends `again` records anew. False when the reader has no such line.
+    """
+    log = open_log(directory, settings)
+    for offset in range(100):
+        put(log, Record(value=old_value(offset)), now=T0 + offset)
+    log.sync()
+    left = step
+
+    def change() -> None:
+        log.truncate(TRUNCATED_TO)
+        for offset in range(TRUNCATED_TO, TRUNCATED_TO + again):
+            put(log, Record(value=new_value(offset)), now=T0 + 1000 + offset)
+
+    other = threading.Thread(target=change)
+
+    def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
+        nonlocal left
+        if not frame.f_code.co_filename.endswith("storage/reading.py"):
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                other.start()
+                other.join(0.5)  # it may have to wait for a lock that is held here
+        return trace
+
+    outcome: list[object] = []
+
+    def work() -> None:
+        sys.settrace(trace)
+        try:
+            outcome.append(read(log))
+        except Exception as error:
+            outcome.append(error)
+
+    reader = threading.Thread(target=work, daemon=True)
+    reader.start()
+    reader.join(20)
+    assert outcome, f"truncated at step {step}, the read does not end"
+    if left > 0:
+        return outcome[0], False
+    other.join()
+    return outcome[0], True
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("again", [0, 20, 60])
+@pytest.mark.parametrize("offset", [20, 50, 80])
+@pytest.mark.parametrize("segment_bytes", [4096, 1 << 20])
+def test_a_read_beside_a_truncation_gives_records_or_says_that_there_are_none(
+    tmp_path: Path, segment_bytes: int, offset: int, again: int
+) -> None:
+    settings = LogSettings(segment_bytes=segment_bytes, index_interval_bytes=256)
+    step, more = 0, True
+    while more:
+        step += 1
+        outcome, more = truncate_at(
+            step,
+            tmp_path / str(step),
+            settings,
+            again=again,
+            read=lambda log: log.read(offset, max_bytes=1000),
+        )
+        if isinstance(outcome, OffsetOutOfRange):
+            assert offset > TRUNCATED_TO, f"truncated at step {step}"
+            continue
+        assert isinstance(outcome, Chunk), f"truncated at step {step}: {outcome!r}"
+        found = codec.decode(outcome.data)
+        assert found or offset >= TRUNCATED_TO, f"truncated at step {step}"
+        assert offsets(found) == list(range(offset, offset + len(found)))
+        assert outcome.next_offset == offset + len(found)
+        for each in found:
+            allowed = [old_value(each.offset), *([new_value(each.offset)] if each.offset >= TRUNCATED_TO else [])]
+            assert each.value in allowed
+    assert step > 10

@@ -1,19 +1,29 @@
 """Opening a log after odd things happened to its directory: what is kept, what is said, what is left alone."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from goqueue.model.errors import DamagedState
+from goqueue import codec
+from goqueue.codec import Scan
+from goqueue.codec.layout import HEADER, HEADER_BYTES, MAGIC, VALUE_LENGTH_AT, VERSION
+from goqueue.io.disk import Buffer
+from goqueue.model import limits
+from goqueue.model.errors import DamagedState, Quarantined
+from goqueue.model.record import Record
+from goqueue.model.settings import LogSettings
 from goqueue.storage import state as hard_state
 from goqueue.storage.recovery import Cut, Quarantine, RecoveryReport, clean_path, segment_bases
 from goqueue.storage.walk import Damage
-from tests.unit.storage.disks import WatchedDisk
+from tests.unit.storage.disks import WatchedDisk, unreadable
 from tests.unit.storage.logs import (
     T0,
     answers,
+    drop_companions,
     fill,
     fill_segments,
+    flip,
     flip_record,
     message,
     offsets,
@@ -23,6 +33,7 @@ from tests.unit.storage.logs import (
     read_all,
     read_around_damage,
     segment_path,
+    stamped,
 )
 
 
@@ -349,3 +360,132 @@ def test_a_missing_or_damaged_state_refuses_the_log_and_changes_nothing(tmp_path
         open_log(tmp_path)
     state.write_bytes(data)
     assert offsets(read_all(open_log(tmp_path))) == list(range(20))
+
+
+# --- values made to be taken for records
+
+
+def test_opening_after_a_tear_in_a_hostile_value_reads_each_byte_a_few_times_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 300_000
+    ends = range(size - HEADER_BYTES, 0, -HEADER_BYTES)
+    hostile = b"".join(HEADER.pack(MAGIC, VERSION, 2, 0, 5, 1, 2, 0, 0, max(left - 40, 0), 0) for left in ends)
+    log = open_log(tmp_path, LogSettings())
+    put(log, message(0))
+    log.sync()
+    put(log, Record(value=hostile))
+    path = segment_path(tmp_path, 0)
+    os.truncate(path, path.stat().st_size - 1)
+    whole = path.stat().st_size
+    looked_at = 0
+    scan = codec.scan
+
+    def count(more: int) -> None:
+        nonlocal looked_at
+        looked_at += more
+        assert looked_at <= 20 * whole, "this would take a time that grows with the square of the size"
+
+    def counted(data: Buffer) -> Scan:
+        count(len(data))
+        return scan(data)
+
+    monkeypatch.setattr(codec, "scan", counted)
+    monkeypatch.setattr(limits, "RESYNC_BYTES", 2 * size, raising=False)
+    disk = WatchedDisk(lambda operation: count(operation.size if operation.kind == "read" else 0))
+    again = open_log(tmp_path, LogSettings(), disk)
+    assert again.end_offset == 1
+    cut = again.recovery.cut
+    assert cut is not None
+    assert (cut.first_offset, cut.valid_records) == (1, 0)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_records_forged_inside_a_damaged_value_are_never_served_and_the_real_ones_are(
+    tmp_path: Path, sealed: bool
+) -> None:
+    log = open_log(tmp_path)
+    put(log, message(0))
+    inner, _ = stamped(*(Record(value=b"FORGED") for _ in range(3)), offset=2)
+    put(log, Record(value=b"x" * 200 + inner))
+    fill(log, 5, block=1)
+    if sealed:
+        log.roll()
+    log.close()
+    path = segment_path(tmp_path, 0)
+    flip(path, positions(path)[1][0] + VALUE_LENGTH_AT, bit=6)
+    again = open_log(tmp_path)
+    assert read_around_damage(again) == ([0, *range(2, 7)], [(1, 2)])
+    for offset in range(2, 7):
+        (record,) = again.records(offset, max_bytes=1)
+        assert record.value == message(offset).value
+
+
+# --- cut twice
+
+
+def test_a_second_tear_at_the_same_place_leaves_what_the_first_one_saved(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    put(log, message(0))
+    log.sync()
+    path = segment_path(tmp_path, 0)
+    position = path.stat().st_size
+    saved = []
+    for life in range(3):
+        put(log, Record(value=b"life %d" % life * 30), message(2))
+        flip(path, position + 60)
+        saved.append(path.read_bytes()[position:])
+        log = open_log(tmp_path)
+        cut = log.recovery.cut
+        assert cut is not None
+        (named,) = cut.saved_as
+        assert Path(named).read_bytes() == saved[-1]
+        assert (cut.first_offset, log.end_offset) == (1, 1)
+    assert sorted(kept.read_bytes() for kept in tmp_path.glob("*.cut")) == sorted(saved)
+    assert not open_log(tmp_path).recovery
+
+
+# --- sectors that cannot be read
+
+SECTOR = 4096
+LARGE = LogSettings(segment_bytes=1 << 20)
+
+
+def touching(path: Path, sector: int) -> set[int]:
+    """The offsets of the records that have a byte in that sector."""
+    start, end = sector * SECTOR, (sector + 1) * SECTOR
+    return {offset for offset, (first, after) in positions(path).items() if first < end and start < after}
+
+
+@pytest.mark.parametrize("sealed", ["active", "sealed", "sealed, without its companions"])
+@pytest.mark.parametrize("sector", [0, 1, 5, -1])
+def test_a_sector_that_cannot_be_read_costs_the_records_in_it_and_no_others(
+    tmp_path: Path, sector: int, sealed: str
+) -> None:
+    log = open_log(tmp_path, LARGE)
+    fill(log, 300)
+    if sealed != "active":
+        log.roll()
+        log.sync()
+        fill(log, 10)
+    log.close()
+    path = segment_path(tmp_path, 0)
+    if sealed == "sealed, without its companions":
+        drop_companions(tmp_path)
+    sector = sector if sector >= 0 else (path.stat().st_size - 1) // SECTOR
+    lost = touching(path, sector)
+    assert lost
+    disk = WatchedDisk(unreadable(str(path), sector * SECTOR, (sector + 1) * SECTOR))
+    end = log.end_offset
+    for _ in range(2):
+        again = open_log(tmp_path, LARGE, disk)
+        assert again.recovery.cut is None
+        found, refused = read_around_damage(again)
+        assert {offset for first, after in refused for offset in range(first, after)} == lost
+        assert found == [offset for offset in range(end) if offset not in lost]
+        for offset in lost:
+            with pytest.raises(Quarantined):
+                again.read(offset, max_bytes=1)
+        assert put(again, message(end), now=T0 + 10**6).first_offset == end
+        end += 1
+        again.close()

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from goqueue import codec
-from goqueue.io.disk import LocalDisk
+from goqueue.codec import Scan
+from goqueue.io.disk import Buffer, LocalDisk
 from goqueue.io.waiting import wait_for
 from goqueue.model.errors import DirectoryLocked, InvalidRequest, LogClosed
 from goqueue.model.settings import Fsync, LogSettings
 from goqueue.storage.files import OpenFiles
+from goqueue.storage.log import Log
 from goqueue.storage.store import Store, log_directory, log_names
-from tests.unit.storage.disks import WatchedDisk
+from tests.unit.storage.disks import WatchedDisk, once
 from tests.unit.storage.logs import T0, fill, message, offsets, open_descriptors, put, read_all, value
 
 
@@ -127,3 +129,88 @@ def test_hundreds_of_logs_share_a_few_open_files(tmp_path: Path) -> None:
                 most = max(most, len(open_descriptors(tmp_path)))
         assert limit // 2 < most <= limit + own
     assert open_descriptors(tmp_path) == []
+
+
+def test_a_closed_store_opens_nothing(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    log = store.open_log("a")
+    fill(log, 5)
+    store.close()
+    for name in ("a", "b"):
+        with pytest.raises(LogClosed):
+            store.open_log(name)
+    with pytest.raises(LogClosed):
+        log.read(0, max_bytes=100)
+    assert open_descriptors(tmp_path) == []
+    assert log_names(str(tmp_path), LocalDisk()) == ["a"]
+
+
+def test_two_threads_that_open_one_name_get_the_same_log(tmp_path: Path) -> None:
+    """The second one asks while the first is in the middle of opening."""
+    disk = WatchedDisk()
+    with Store(str(tmp_path), disk=disk) as store:
+        found: dict[str, Log] = {}
+
+        def opens() -> None:
+            found[threading.current_thread().name] = store.open_log("x")
+
+        first = threading.Thread(target=opens, name="first", daemon=True)
+        second = threading.Thread(target=opens, name="second", daemon=True)
+
+        def overtake() -> None:
+            second.start()
+            second.join(0.5)  # it may have to wait for the first
+
+        disk.before = once(
+            lambda done: done.path.endswith("/log.state.tmp") and threading.current_thread() is first, overtake
+        )
+        first.start()
+        first.join(30)
+        second.join(30)
+        disk.before = None
+        assert set(found) == {"first", "second"}
+        assert found["first"] is found["second"] is store.open_log("x")
+        fill(found["first"], 5)
+        assert offsets(read_all(found["second"])) == list(range(5))
+
+
+class Total:
+    """A view that adds up the sizes of blocks."""
+
+    def __init__(self, total: int = 0) -> None:
+        self.total = total
+
+    def on_append(self, block: Buffer, scan: Scan) -> None:
+        self.total += scan.end
+
+    def to_bytes(self) -> bytes:
+        return self.total.to_bytes(8, "big")
+
+    @property
+    def size(self) -> int:
+        return 8
+
+
+class Totals:
+    name = "total"
+
+    def empty(self, base: int) -> Total:
+        return Total()
+
+    def load(self, base: int, data: bytes) -> Total:
+        return Total(int.from_bytes(data, "big"))
+
+
+def test_a_store_gives_its_logs_the_views_that_are_asked_for(tmp_path: Path) -> None:
+    settings = LogSettings(segment_bytes=4096)
+    for _ in range(2):
+        with Store(str(tmp_path)) as store:
+            log = store.open_log("a", settings, views=[Totals()])
+            fill(log, 60)
+            log.sync()
+            totals = [log.derived(segment).views["total"] for segment in log.segments]
+            assert [view.total for view in totals if isinstance(view, Total)] == [
+                segment.size for segment in log.segments
+            ]
+            assert set(log.derived(log.segments[0]).views) == {"lanes", "delays", "total"}
+            assert "total" not in store.open_log("b").derived(store.open_log("b").segments[0]).views

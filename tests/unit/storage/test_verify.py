@@ -12,7 +12,7 @@ from goqueue.storage.cleaner import clean
 from goqueue.storage.derived import BUILT_IN
 from goqueue.storage.log import Log
 from goqueue.storage.verify import Finding, Severity, verify
-from tests.unit.storage.disks import CHANGES, WatchedDisk
+from tests.unit.storage.disks import CHANGES, WatchedDisk, unreadable
 from tests.unit.storage.logs import (
     T0,
     fill,
@@ -171,7 +171,7 @@ def test_progress_adds_up_to_the_size_of_the_log(closed: Log, tmp_path: Path) ->
 def test_a_wrong_count_in_the_state_is_found(closed: Log, tmp_path: Path) -> None:
     state = hard_state.load(WatchedDisk(), str(tmp_path))
     assert state is not None
-    first = msgspec.structs.replace(state.sealed[0], count=9)
+    first = msgspec.structs.replace(state.sealed[0], count=9, traits=int(hard_state.Trait.CLEANED))
     hard_state.save(WatchedDisk(), str(tmp_path), msgspec.structs.replace(state, sealed=(first, *state.sealed[1:])))
     (found,) = findings(tmp_path)
     assert (found.severity, found.reason) == (Severity.DAMAGE, "it holds 10 records, the state file says 9")
@@ -183,3 +183,22 @@ def test_a_log_kept_with_any_interval_verifies(tmp_path: Path) -> None:
         fill(log, 100)
         log.close()
         assert findings(tmp_path / str(interval)) == []
+
+
+@pytest.mark.parametrize("base", [0, 300])
+@pytest.mark.parametrize("sector", [0, 2])
+def test_a_sector_that_cannot_be_read_is_damage_of_the_records_in_it(tmp_path: Path, base: int, sector: int) -> None:
+    log = open_log(tmp_path, LogSettings(segment_bytes=1 << 20))
+    fill(log, 300)
+    log.roll()
+    fill(log, 100)
+    log.close()
+    path = segment_path(tmp_path, base)
+    start, end = sector * 4096, (sector + 1) * 4096
+    lost = {offset for offset, (first, after) in positions(path).items() if first < end and start < after}
+    found = list(verify(str(tmp_path), WatchedDisk(unreadable(str(path), start, end))))
+    assert found
+    assert {each.severity for each in found} == {Severity.DAMAGE}
+    assert {each.path for each in found} == {str(path)}
+    assert {offset for each in found for offset in range(each.first_offset, each.next_offset)} == lost
+    assert found[0].position == positions(path)[min(lost)][0]

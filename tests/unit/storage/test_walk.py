@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from goqueue import codec
-from goqueue.io.disk import LocalDisk
+from goqueue.codec.layout import HEADER, HEADER_BYTES, KEY_LENGTH_AT, MAGIC, VALUE_LENGTH_AT, VERSION
+from goqueue.io.disk import Buffer, LocalDisk
 from goqueue.model import limits
 from goqueue.model.record import Record
 from goqueue.storage.walk import Damage, Extent, Run, walk
+from tests.unit.storage.disks import Operation, WatchedDisk
 from tests.unit.storage.logs import message, stamped
 
 COUNT = 20
@@ -22,9 +25,11 @@ Walker = Callable[..., list[Run | Damage]]
 
 @pytest.fixture
 def walked(tmp_path: Path) -> Walker:
-    def run(data: bytes, *, first: int = 100, limit: int = 100 + COUNT, contiguous: bool = True) -> list[Run | Damage]:
+    def run(
+        data: bytes, *, first: int = 100, limit: int = 100 + COUNT, contiguous: bool = True, size: int = len(WHOLE)
+    ) -> list[Run | Damage]:
         (tmp_path / "segment.log").write_bytes(data)
-        return walk_file(tmp_path, Extent(first, limit, max(len(data), len(WHOLE)), contiguous=contiguous))
+        return walk_file(tmp_path, Extent(first, limit, max(len(data), size), contiguous=contiguous))
 
     return run
 
@@ -217,3 +222,114 @@ def test_whatever_bits_flip_every_offset_is_in_a_run_or_in_a_damage(
         assert item.position == position
         position = item.end
     assert position == len(WHOLE)
+
+
+# --- values made to be taken for records
+
+
+def forged(count: int, *, offset: int, size: int = 256) -> bytes:
+    """Valid records back to back, `size` bytes in all, that claim the offsets from `offset` on."""
+    each = size // count - HEADER_BYTES
+    return stamped(*(Record(value=b"forged".ljust(each, b"!")) for _ in range(count)), offset=offset)[0]
+
+
+@pytest.mark.parametrize("last", [b"", b"after"])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_records_forged_inside_a_value_are_never_believed_whichever_length_bit_flips(
+    walked: Walker, count: int, last: bytes
+) -> None:
+    """Some of the flips make the damaged record end exactly where the forged ones begin."""
+    value = b"v" * 512 + forged(count, offset=102) + last
+    records = [message(0), Record(value=value), *(message(number) for number in range(2, 9))]
+    data, scan = stamped(*records, offset=100)
+    start, end = scan.positions[1], scan.positions[2]
+    for bit in range(8 * (HEADER_BYTES - KEY_LENGTH_AT)):
+        damaged = bytearray(data)
+        damaged[start + KEY_LENGTH_AT + bit // 8] ^= 1 << bit % 8
+        items = walked(bytes(damaged), limit=109, size=len(data))
+        assert found(items) == [100, *range(102, 109)], f"bit {bit}"
+        assert [damage[:4] for damage in damages(items)] == [(101, 102, start, end)], f"bit {bit}"
+        assert not any(b"forged" in run.data.tobytes() for run in items if isinstance(run, Run)), f"bit {bit}"
+
+
+class Meter:
+    """Counts the bytes that are read from a file or given to the codec, and stops work that asks for too many."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+        self.limit = limit
+        self.total = 0
+        for name in ("scan", "select"):
+            right = getattr(codec, name)
+            monkeypatch.setattr(codec, name, self._counted(right))
+
+    def _counted(self, right: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(data: Buffer, *arguments: Any, **more: Any) -> Any:
+            self.count(len(data))
+            return right(data, *arguments, **more)
+
+        return counted
+
+    def count(self, size: int) -> None:
+        self.total += size
+        assert self.total <= self.limit, "this would take a time that grows with the square of the size"
+
+    def before(self, operation: Operation) -> None:
+        if operation.kind == "read":
+            self.count(operation.size)
+
+
+def beginnings(size: int) -> bytes:
+    """Headers back to back, each of which promises a record that reaches almost to the end."""
+    ends = range(size - HEADER_BYTES, 0, -HEADER_BYTES)
+    return b"".join(HEADER.pack(MAGIC, VERSION, 2, 0, 102, 1, 2, 0, 0, max(left - 40, 0), 0) for left in ends)
+
+
+def small_records(size: int) -> bytes:
+    """Valid records back to back, as small as they can be, with the very offsets that come next."""
+    return stamped(*[Record(value=b"")] * (size // HEADER_BYTES), offset=102)[0]
+
+
+def same_records(size: int) -> bytes:
+    """Valid records back to back that all claim the next offset."""
+    return stamped(Record(value=b""), offset=102)[0] * (size // HEADER_BYTES)
+
+
+@pytest.mark.parametrize("followed", [True, False])
+@pytest.mark.parametrize("make", [beginnings, small_records, same_records])
+@pytest.mark.parametrize("budget", [1, 4])
+def test_the_way_around_a_hostile_value_is_bounded_and_never_leads_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[int], bytes], budget: int, followed: bool
+) -> None:
+    """With no more bytes to check in search of the next record than `budget` times the size of the value."""
+    size = 100_000
+    monkeypatch.setattr(limits, "RESYNC_BYTES", budget * size, raising=False)
+    records = [message(0), Record(value=make(size)), *([message(2), message(3)] if followed else [])]
+    data, scan = stamped(*records, offset=100)
+    real = {scan.positions[number]: offset for number, offset in enumerate(scan.offsets)}
+    damaged = bytearray(data)
+    damaged[scan.positions[1] + VALUE_LENGTH_AT] ^= 0x40
+    (tmp_path / "segment.log").write_bytes(damaged)
+    meter = Meter(monkeypatch, 20 * len(data))
+    file = WatchedDisk(meter.before).open(f"{tmp_path}/segment.log")
+    items = list(walk(file, Extent(100, 100 + len(records), len(data), contiguous=True)))
+    file.close()
+    served = {
+        run.position + position: offset
+        for run in items
+        if isinstance(run, Run)
+        for position, offset in zip(run.scan.positions, run.scan.offsets, strict=True)
+    }
+    assert served.items() <= real.items(), "a forged record was served"
+    assert 100 in found(items)
+    assert sum(damage.next_offset - damage.first for damage in damages(items)) == len(records) - len(served)
+    assert meter.total >= len(data)
+
+
+@pytest.mark.parametrize("make", [beginnings, small_records, same_records])
+def test_behind_a_hostile_value_the_records_of_the_log_are_found(walked: Walker, make: Callable[[int], bytes]) -> None:
+    data, scan = stamped(message(0), Record(value=make(10_000)), message(2), message(3), offset=100)
+    damaged = bytearray(data)
+    damaged[scan.positions[1] + VALUE_LENGTH_AT] ^= 0x40
+    items = walked(bytes(damaged), limit=104, size=len(data))
+    assert found(items) == [100, 102, 103]
+    assert [damage[:4] for damage in damages(items)] == [(101, 102, scan.positions[1], scan.positions[2])]

@@ -31,7 +31,7 @@ def test_a_segment_cleaned_under_the_reader_is_not_taken_for_damage(tmp_path: Pa
             key = b"%d" % (number % 7)
             log.append(codec.encode([Record(key=key, value=b"x" * 20)]), now=1000)
         log.sync()
-        reading = offsets(select(log.directory, DISK, Bounds()))
+        reading = offsets(select(log.directory, Bounds()))
         seen = [next(reading)]
         assert clean(log, now=2000).removed_records > 0
         seen += reading
@@ -47,7 +47,7 @@ def test_a_segment_removed_under_the_reader_is_not_taken_for_damage(tmp_path: Pa
         for number in range(600):
             log.append(codec.encode(valued(str(number))), now=1000)
         log.sync()
-        reading = offsets(select(log.directory, DISK, Bounds()))
+        reading = offsets(select(log.directory, Bounds()))
         seen = [next(reading)]
         assert clean(log, now=5000).removed_segments > 0
         seen += reading
@@ -60,7 +60,7 @@ def test_records_before_the_start_of_the_log_are_not_shown(tmp_path: Path) -> No
         log = store.open_log("n")
         log.append(codec.encode(valued(*map(str, range(20)))), now=1000)
         log.truncate_prefix(15)
-    assert list(offsets(select(log.directory, DISK, Bounds()))) == [15, 16, 17, 18, 19]
+    assert list(offsets(select(log.directory, Bounds()))) == [15, 16, 17, 18, 19]
 
 
 def test_segments_outside_the_bounds_are_not_opened(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,8 +77,8 @@ def test_segments_outside_the_bounds_are_not_opened(person: Person, monkeypatch:
 
     monkeypatch.setattr(selection, "_narrowed", count)
     bounds = Bounds(from_time=1000 + wanted.base + 5, to_time=1000 + wanted.base + 7)
-    assert list(offsets(select(directory, DISK, bounds))) == [wanted.base + 5, wanted.base + 6]
+    assert list(offsets(select(directory, bounds))) == [wanted.base + 5, wanted.base + 6]
     assert opened == [wanted.base]
     opened.clear()
-    list(select(directory, DISK, Bounds(from_offset=wanted.base + 1, to_offset=wanted.base + 2)))
+    list(select(directory, Bounds(from_offset=wanted.base + 1, to_offset=wanted.base + 2)))
     assert opened == [wanted.base]

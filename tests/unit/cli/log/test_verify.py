@@ -42,9 +42,12 @@ def test_findings_as_json_say_where_and_what_to_do(person: Person) -> None:
 def test_a_lost_view_is_shown_but_no_failure(person: Person) -> None:
     person.write("n", *((1000, valued(str(number))) for number in range(300)), settings=SMALL)
     next((person.data_dir / "logs" / "n").glob("*.view")).unlink()
+    flip_bit(next((person.data_dir / "logs" / "n").glob("*.timeindex")), 50)
     result = person.log("verify")
     assert result.exit_code == 0
-    assert "view is missing or damaged" in result.stdout
+    assert "the view is missing" in result.stdout
+    assert "the time index is damaged" in result.stdout
+    assert "rebuilt from the records when it is next needed" in result.stdout
     assert "no damage found" in result.stdout
 
 
