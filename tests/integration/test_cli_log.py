@@ -3,9 +3,11 @@
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,12 +79,15 @@ def test_a_second_writer_is_turned_away_and_a_reader_is_not(tmp_path: Path) -> N
     assert values(tmp_path) == ["first", "second"]
 
 
-@pytest.mark.parametrize("fsync", ["every", "none"])
-def test_an_interrupted_writer_keeps_and_acknowledges_what_it_wrote(tmp_path: Path, fsync: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "fsync"),
+    [(signal.SIGINT, "every"), (signal.SIGINT, "none"), (signal.SIGTERM, "every"), (signal.SIGHUP, "none")],
+)
+def test_a_writer_told_to_stop_keeps_and_acknowledges_what_it_wrote(tmp_path: Path, number: int, fsync: str) -> None:
     with writer(tmp_path, "--fsync", fsync) as process:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, b"")
+    assert (process.returncode, err) == (128 + number, b"")
     assert out == b"orders: 1 record at offset 0, durable\n"
 
 
@@ -95,6 +100,7 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path: Path) 
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
+    assert process.returncode == 128 + signal.SIGPIPE
 
 
 def test_nothing_but_text_goes_into_a_pipe(tmp_path: Path) -> None:
@@ -109,3 +115,67 @@ def test_a_command_without_standard_input_says_so(tmp_path: Path) -> None:
     done = subprocess.run(["sh", "-c", f"{words} <&-"], capture_output=True, timeout=60, check=False)
     assert done.returncode == 2
     assert b"no standard input" in done.stderr
+
+
+def in_shell(data_dir: Path, words: str, redirection: str, **environment: str) -> "subprocess.CompletedProcess[bytes]":
+    command = shlex.join([*GOQUEUE, *words.split(), "--data-dir", str(data_dir)])
+    done = subprocess.run(
+        ["sh", "-c", f"{command} {redirection}"],
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return done
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-"])
+def test_records_whose_answer_could_not_be_printed_are_said_to_be_durable(tmp_path: Path, redirection: str) -> None:
+    done = in_shell(tmp_path, "append orders --value x", redirection)
+    assert done.returncode == 3
+    assert done.stderr.startswith(b"error: the records are durable, only the answer could not be printed")
+    assert b"orders: 1 record at offset 0, durable" in done.stderr
+    assert values(tmp_path) == ["x"]
+    assert run(tmp_path, "verify").returncode == 0
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-"])
+@pytest.mark.parametrize("command", ["cat orders", "cat orders -o json", "stats", "verify", "list"])
+def test_output_that_cannot_be_written_is_one_line_and_no_success(
+    tmp_path: Path, command: str, redirection: str
+) -> None:
+    run(tmp_path, "append", "orders", "--value", "x")
+    done = in_shell(tmp_path, command, redirection)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"error: standard output could not be written: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_command_without_any_stream_does_not_write_into_the_log(tmp_path: Path) -> None:
+    in_shell(tmp_path, "append orders --value x", "<&- >&- 2>&-")
+    assert values(tmp_path) == ["x"]
+    assert run(tmp_path, "verify").returncode == 0
+
+
+def test_a_terminal_without_our_letters_gets_others(tmp_path: Path) -> None:
+    run(tmp_path, "append", "orders", "--value", "3 €")
+    shown = in_shell(tmp_path, "cat orders", "", PYTHONIOENCODING="ascii")
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    assert shown.stdout.endswith(b"3 \\u20ac\n")
+    assert in_shell(tmp_path, "verify", "", PYTHONIOENCODING="latin-1").stdout.startswith(b"ok: no damage found")
+
+
+def test_a_codec_that_does_not_exist_is_refused_in_a_line(tmp_path: Path) -> None:
+    done = in_shell(tmp_path, "list", "", GOQUEUE_CODEC="rust")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr == b"error: GOQUEUE_CODEC is 'rust'; it must be auto, compiled or python\n"
+
+
+def test_a_table_of_many_rows_is_streamed_fast(tmp_path: Path) -> None:
+    """50,000 rows a second are asked for; a loaded machine gets a fifth of that."""
+    run(tmp_path, "append", "orders", stdin=b"some value\n" * 50_000)
+    began = time.monotonic()
+    done = run(tmp_path, "cat", "orders", "--limit", "50000")
+    assert time.monotonic() - began < 5
+    assert len(done.stdout.splitlines()) >= 50_002

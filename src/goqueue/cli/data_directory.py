@@ -3,12 +3,23 @@
 Nothing here can change a file, so it works beside a running broker, on a copy, and without write permission.
 """
 
+import errno
 import os
-from typing import NoReturn
+import re
+import stat
+from typing import Final, NoReturn
 
-from goqueue.io.disk import File, LocalDisk, LocalFile
+from goqueue.io.disk import Buffer, File, LocalDisk, LocalFile
+from goqueue.model.errors import InvalidRequest
 from goqueue.storage.offline import OfflineLog
+from goqueue.storage.state import FILE_NAME as STATE_FILE
 from goqueue.storage.store import log_directory, log_names
+
+_SEGMENT_FILE: Final = re.compile(r"\d{20}\..*")
+_LEFTOVER: Final = f"{STATE_FILE}.tmp"
+_LONGEST_PATH_BYTES: Final = 4095
+_LONGEST_FILE_BYTES: Final = 64
+"""More than the name of any file of a log."""
 
 
 class ReadOnlyDisk(LocalDisk):
@@ -17,7 +28,13 @@ class ReadOnlyDisk(LocalDisk):
     def open(self, path: str, *, create: bool = False) -> File:
         if create:
             self._refuse(path)
-        return LocalFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISREG(mode):
+            return LocalFile(fd)
+        os.close(fd)
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(number, "is not a regular file", path)
 
     def list(self, directory: str) -> list[str]:
         try:
@@ -41,27 +58,102 @@ class ReadOnlyDisk(LocalDisk):
 DISK = ReadOnlyDisk()
 
 
+class LenientDisk(ReadOnlyDisk):
+    """Goes on where a segment or companion cannot be opened: it seems empty, and `unreadable` has the reason."""
+
+    def __init__(self) -> None:
+        self.unreadable: dict[str, str] = {}
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        try:
+            return super().open(path, create=create)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if not _SEGMENT_FILE.fullmatch(os.path.basename(path)):
+                raise
+            self.unreadable[path] = error.strerror or str(error)
+            return _Nothing()
+
+
+class _Nothing:
+    """A file without bytes."""
+
+    def read(self, position: int, size: int) -> bytes:
+        return b""
+
+    def write(self, position: int, data: Buffer) -> int:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    def size(self) -> int:
+        return 0
+
+    def truncate(self, size: int) -> None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    def sync(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+class _Listing(ReadOnlyDisk):
+    """Remembers the directories that could not be listed, and goes on."""
+
+    def __init__(self) -> None:
+        self.failed: list[tuple[str, OSError]] = []
+
+    def list(self, directory: str) -> list[str]:
+        try:
+            return super().list(directory)
+        except OSError as error:
+            self.failed.append((directory, error))
+            return []
+
+
 def names_in(data_dir: str) -> list[str]:
-    """The logs of a data directory; FileNotFoundError when there is no such directory."""
+    """The logs of a data directory, unreadable ones too; FileNotFoundError when there is no such directory."""
     if not os.path.isdir(data_dir):
         raise FileNotFoundError(
             f"there is no data directory {data_dir}: name one with --data-dir, "
             "or make one with goqueue log append NAME --value hello"
         )
-    return log_names(data_dir, DISK)
+    disk = _Listing()
+    names = set(log_names(data_dir, disk))
+    for directory, error in disk.failed:
+        name = directory.removeprefix(f"{data_dir}/logs/").rstrip("/")
+        if not name:
+            raise error
+        names.add(name)
+    return sorted(names)
 
 
 def chosen(data_dir: str, names: list[str]) -> list[str]:
     """The logs a command was asked about: those named, all of them there, or every one."""
     found = names_in(data_dir)
     for name in names:
-        check_exists(data_dir, name)
-    return names or found
+        try:
+            check_exists(data_dir, name)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            continue  # it is there; what is wrong with it is said where it is read
+    return list(dict.fromkeys(names)) or found
+
+
+def log_path(data_dir: str, name: str) -> str:
+    """The directory of a log, whether it is there or not; InvalidRequest for a name that cannot be one."""
+    directory = log_directory(data_dir, name)
+    longest = _LONGEST_PATH_BYTES - _LONGEST_FILE_BYTES
+    if len(os.fsencode(os.path.abspath(directory))) > longest:
+        raise InvalidRequest(f"the name of this log is too long: with its directory it may have {longest} bytes")
+    return directory
 
 
 def check_exists(data_dir: str, name: str) -> str:
     """The directory of a log; FileNotFoundError, saying which logs there are, when it is not there."""
-    directory = log_directory(data_dir, name)
+    directory = log_path(data_dir, name)
     if DISK.list(directory):
         return directory
     there = names_in(data_dir)
@@ -74,4 +166,10 @@ def open_offline(data_dir: str, name: str) -> OfflineLog:
     try:
         return OfflineLog(directory, DISK)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"there is no log {name!r} in {data_dir}, only a directory") from error
+        left = "what a creation that failed has left" if is_leftover(directory) else f"a directory without {STATE_FILE}"
+        raise FileNotFoundError(f"there is no log {name!r} in {data_dir}, only {left}: {directory}") from error
+
+
+def is_leftover(directory: str) -> bool:
+    """Whether all there is was left by a creation that failed before there was a log."""
+    return DISK.list(directory) == [_LEFTOVER]

@@ -37,7 +37,9 @@ _REWORDED: Final = (
     (r"No such option: (\S+)(.*)", r"there is no option \1\2"),
     (r"No such command '(.*?)'\.?(.*)", r"there is no command '\1'\2"),
     (r"Option '?(\S+?)'? requires an argument\.?", r"\1 needs a value"),
-    (r"Got unexpected extra arguments? \((.*)\)", r"nothing was expected after the options and names: \1"),
+    (r"Got unexpected extra argument\S* \((.*)\)", r"what is \1 for? There is one thing too many"),
+    (r"Invalid value for ['\"]*(-[^'\"]*?)['\"]*: Input should be a valid integer.*", r"\1 must be a whole number"),
+    (r"Invalid value for ['\"]*(-[^'\"]*?)['\"]*: Value error, ('.*?') is not (one of .*)", r"\1 is \2; it must be \3"),
     (r"Invalid value for ['\"]*(-[^'\"]*?|[A-Z]+)['\"]*: (.*)", r"\1: \2"),
 )
 """What the parser says, in the words of everything else here."""
@@ -55,7 +57,7 @@ def describe(error: Exception) -> str:
     """An error in a line: of one from the system what it was and where, without its number."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    return str(error)
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 class PlainCommand(TyperCommand):
@@ -93,7 +95,10 @@ class PlainGroup(TyperGroup):
             usage = _usage(error)
             if usage is None:
                 raise
-            complain(usage)
+            if usage.startswith("Usage:"):  # nothing was typed: this is the help page
+                sys.stderr.write(usage)
+            else:
+                complain(usage)
             sys.exit(WRONG_USE)
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -126,7 +131,10 @@ def _usage(error: Exception) -> str | None:
     format_message = getattr(error, "format_message", None)
     if format_message is None:
         return None
-    text = " ".join(str(format_message()).split())
+    message = str(format_message())
+    if message.startswith("Usage:"):
+        return f"{message}\n"
+    text = " ".join(message.split())
     for pattern, words in _REWORDED:
         text, found = re.subn(f"^{pattern}$", words, text)
         if found:

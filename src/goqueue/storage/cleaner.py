@@ -156,13 +156,18 @@ class _Window(NamedTuple):
 def _compact(log: Log, now: int, report: CleanReport) -> None:
     young = now - log.settings.tombstone_retention_ms
     pending = _pending_keys(log, now)
+    waiting: set[int] = set()
     start = 0
     while dirty := [entry for entry in log.sealed if entry.base >= start and not entry.traits & Trait.COMPACTED]:
         window = _gather(log, dirty, pending, now, young)
+        waiting |= window.waiting
         for group in _groups(log, [entry for entry in log.sealed if entry.end <= window.end]):
             # A value in a segment that could not be rewritten is still deleted by its tombstone.
             horizon = young if not report.skipped else _NEVER
-            done = Trait(0) if any(entry.base in window.waiting for entry in group) else Trait.COMPACTED
+            done = Trait.COMPACTED
+            if any(entry.base in waiting for entry in group):
+                done = Trait(0)
+                waiting.add(group[0].base)  # the one that takes the group's place waits too
             _rewrite(log, group, _survivors_of(window, now, horizon), done, report)
         start = window.end
 

@@ -63,3 +63,34 @@ def test_a_directory_on_the_way_to_a_log_is_no_log(person: Person) -> None:
     assert result.exit_code == 1
     assert "only a directory" in result.stderr
     assert person.log("list", "-o", "json").stdout == '["orders/0"]\n'
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["log", "cat"], "NAME is missing; see goqueue log cat --help"),
+        (["log", "cat", "a", "b"], "what is b for? There is one thing too many; see goqueue log cat --help"),
+        (["log", "cat", "a", "--colour"], "there is no option --colour; see goqueue log cat --help"),
+        (["log", "cat", "a", "--limit"], "--limit needs a value"),
+        (["log", "append", "a", "--fsync", "x"], "--fsync is 'x'; it must be one of 'none', 'interval', 'every'"),
+        (["log", "dog"], "there is no command 'dog'; see goqueue log --help"),
+        (["log", "list", "--data-dir", ""], "--data-dir is empty"),
+    ],
+)
+def test_every_error_is_one_line_of_one_style(words: list[str], message: str) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {message}")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_help_page_names_what_to_type_without_types() -> None:
+    assert run("log", "append", "--help").stdout.startswith("Usage: goqueue log append [OPTIONS] NAME\n")
+    assert run("log", "verify", "--help").stdout.startswith("Usage: goqueue log verify [OPTIONS] [NAME]...\n")
+    assert "<str>" not in run("log", "append", "--help").stdout
+
+
+def test_a_name_too_long_for_any_path_is_refused(person: Person) -> None:
+    result = person.log("append", "/".join(["n" * 200] * 25), "--value", "x")
+    assert result.exit_code == 2
+    assert "the name of this log is too long" in result.stderr

@@ -19,7 +19,8 @@ class Person:
 
     def log(self, *words: str, stdin: str | bytes | None = None) -> Result:
         """Run `goqueue log WORDS`; no traceback may come out of it."""
-        return run("log", *words, "--data-dir", str(self.data_dir), stdin=stdin)
+        where = [] if "--data-dir" in words else ["--data-dir", str(self.data_dir)]
+        return run("log", *words, *where, stdin=stdin)
 
     def objects(self, *words: str) -> list[dict[str, object]]:
         """What `goqueue log cat WORDS -o json` prints."""
@@ -41,7 +42,7 @@ class Person:
 
 
 def run(*words: str, stdin: str | bytes | None = None) -> Result:
-    result = CliRunner().invoke(app, list(words), input=stdin)
+    result = CliRunner().invoke(app, list(words), input=stdin, prog_name="goqueue")
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 

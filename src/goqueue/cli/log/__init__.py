@@ -2,7 +2,7 @@
 
 import typer
 
-from goqueue.cli.failures import plain_failures
+from goqueue.cli.failures import PlainCommand
 from goqueue.cli.log.append import append
 from goqueue.cli.log.cat import cat
 from goqueue.cli.log.clean import clean
@@ -13,8 +13,9 @@ from goqueue.cli.log.verify import verify
 
 app = typer.Typer(
     name="log",
-    help="Write, read and check a log on this machine, without a broker.",
-    epilog="Exit codes: 0 done, 1 failed or damage found, 2 wrong use, 74 the disk failed, 130 interrupted.",
+    help="Write, read and check a log on this machine, without a broker. A log's NAME is like orders or orders/0.",
+    epilog="Exit codes: 0 done, 1 failed or damage found, 2 wrong use, 3 done but the answer could not be printed, "
+    "74 the disk failed, 128 + N stopped by signal N.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -27,4 +28,4 @@ for name, command in (
     ("clean", clean),
     ("demo", demo),
 ):
-    app.command(name)(plain_failures(command))
+    app.command(name, cls=PlainCommand)(command)

@@ -6,31 +6,39 @@ from typing import Annotated, Final
 
 import typer
 
-from goqueue.cli.data_directory import DISK, open_offline
+from goqueue.cli.data_directory import open_offline
 from goqueue.cli.failures import FAILED
-from goqueue.cli.log.options import DATA_DIR, DataDir, Name, Output
-from goqueue.cli.log.rows import record_object, record_table
+from goqueue.cli.log.options import DATA_DIR, DataDir, Name, Output, check_range
+from goqueue.cli.log.rows import RecordTable, record_object
 from goqueue.cli.log.selection import ENDLESS, Bounds, Unreadable, select
-from goqueue.cli.output import Format, complain, console, note, print_json, say, show_offsets
+from goqueue.cli.output import Format, complain, emit, name_offsets, note, print_json, printable, say, screen
 from goqueue.cli.times import parse_time
+from goqueue.model.errors import InvalidRequest
 from goqueue.model.record import Record
 
 _TABLE_LIMIT: Final = 50
 _PAGE_ROWS: Final = 200
-"""Records that are printed at once; in a table they share its widths."""
+"""Records that are printed at once."""
 
 
 def cat(
     name: Name,
-    from_offset: Annotated[int, typer.Option(min=0, help="Begin here.")] = 0,
-    to_offset: Annotated[int | None, typer.Option(min=0, help="End before this offset.")] = None,
-    from_time: Annotated[str | None, typer.Option(help="Begin here: RFC 3339 or Unix milliseconds.")] = None,
-    to_time: Annotated[str | None, typer.Option(help="End before this time.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="How many records; a table stops at 50 by itself.")] = None,
+    from_offset: Annotated[int, typer.Option(metavar="OFFSET", help="Begin here.")] = 0,
+    to_offset: Annotated[int | None, typer.Option(metavar="OFFSET", help="End before this offset.")] = None,
+    from_time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Begin here: RFC 3339 or Unix milliseconds.")
+    ] = None,
+    to_time: Annotated[str | None, typer.Option(metavar="TIME", help="End before this time.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="COUNT", help="How many records; a table stops at 50 by itself.")
+    ] = None,
     data_dir: DataDir = DATA_DIR,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show the records of a log. Changes nothing, and needs nobody to stop writing."""
+    """Show the records of the log NAME. Changes nothing, and needs nobody to stop writing."""
+    check_range("--from-offset", from_offset, 0)
+    check_range("--to-offset", to_offset, 0)
+    check_range("--limit", limit, 1)
     bounds = Bounds(
         from_offset,
         ENDLESS if to_offset is None else to_offset,
@@ -38,13 +46,17 @@ def cat(
         ENDLESS if to_time is None else parse_time(to_time),
         ENDLESS if limit is None else limit,
     )
+    if to_offset is not None and from_offset > to_offset:
+        raise InvalidRequest(f"--from-offset {from_offset} comes after --to-offset {to_offset}; exchange them")
+    if from_time is not None and to_time is not None and bounds.from_time > bounds.to_time:
+        raise InvalidRequest(f"--from-time {from_time} comes after --to-time {to_time}; exchange them")
     directory = open_offline(data_dir, name).directory
     if output is Format.JSON:
-        damaged = _print_objects(select(directory, DISK, bounds))
+        damaged = _print_objects(select(directory, bounds))
     elif limit is None:
         damaged = _print_some(directory, bounds)
     else:
-        damaged = print_records(select(directory, DISK, bounds))
+        damaged = print_records(select(directory, bounds))
     if damaged:
         raise typer.Exit(FAILED)
 
@@ -67,14 +79,14 @@ def _print_some(directory: str, bounds: Bounds) -> bool:
 
     def counted() -> Iterator[list[Record] | Unreadable]:
         nonlocal last
-        for item in select(directory, DISK, bounds._replace(limit=_TABLE_LIMIT)):
+        for item in select(directory, bounds._replace(limit=_TABLE_LIMIT)):
             last = item[-1].offset if isinstance(item, list) else last
             yield item
 
     damaged = print_records(counted())
-    more = select(directory, DISK, bounds._replace(from_offset=last + 1, limit=1)) if last >= 0 else iter(())
+    more = select(directory, bounds._replace(from_offset=last + 1, limit=1)) if last >= 0 else iter(())
     if any(isinstance(item, list) for item in more):
-        say(f"more: --from-offset {last + 1}, or --limit N, or -o json for everything", style="dim")
+        say((f"more: --from-offset {last + 1}, or --limit N, or -o json for everything", "dim"))
     return damaged
 
 
@@ -82,18 +94,19 @@ def print_records(found: Iterable[list[Record] | Unreadable]) -> bool:
     """Print tables as records come, and damage in its place; True when there was damage."""
     damaged = False
     nothing = True
-    target = console()
+    target = screen()
     for is_record, group in itertools.groupby(_one_by_one(found), lambda item: isinstance(item, Record)):
         nothing = False
         if not is_record:
             for item in group:
                 assert isinstance(item, Unreadable)
                 damaged |= not item.torn
-                style = "yellow" if item.torn else "bold red"
-                say(("! " if item.torn else "✗ ") + describe(item), style=style)
+                sign, style = ("!", "yellow") if item.torn else (target.sign("✗"), "bold red")
+                say((f"{sign} {printable(describe(item))}", style))
             continue
+        table = RecordTable(target)
         while page := [record for record in itertools.islice(group, _PAGE_ROWS) if isinstance(record, Record)]:
-            target.print(record_table(page, target.width))
+            emit(table.page(page))
     if nothing:
         note("no records there")
     return damaged
@@ -108,9 +121,9 @@ def _one_by_one(found: Iterable[list[Record] | Unreadable]) -> Iterator[Record |
 
 
 def describe(item: Unreadable) -> str:
-    offsets = show_offsets(item.first, item.next_offset)
     where = f"{item.path.rpartition('/')[2]}, byte {item.position}"
     if item.torn:
         return f"the end from offset {item.first} on is not whole: being written now, or torn ({where})"
-    plural = item.next_offset is None or item.next_offset > item.first + 1
-    return f"offset{'s' if plural else ''} {offsets} damaged: {item.reason} ({where})"
+    if not item.opened:
+        return f"{name_offsets(item.first, item.next_offset)} cannot be read: {item.path}: {item.reason}"
+    return f"{name_offsets(item.first, item.next_offset)} damaged: {item.reason} ({where})"

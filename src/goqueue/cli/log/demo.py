@@ -1,15 +1,14 @@
 """`goqueue log demo`: what `make run` shows. A few orders into a log, out again, measured and verified."""
 
 import os
+import shlex
 import shutil
 import sys
 import time
 from typing import Final
 
-from rich.text import Text
-
 from goqueue import codec
-from goqueue.cli.data_directory import DISK, open_offline
+from goqueue.cli.data_directory import open_offline
 from goqueue.cli.log.append import append_blocks
 from goqueue.cli.log.cat import print_records
 from goqueue.cli.log.lines import Block
@@ -52,7 +51,7 @@ def demo(data_dir: DataDir = DATA_DIR) -> None:
     numbers = measure(_NAME, log, time.time_ns() // 1_000_000)
     start = max(numbers.start_offset, numbers.end_offset - _SHOWN)
     _title(2, "Read them back" if start == numbers.start_offset else f"Read the last {_SHOWN}")
-    print_records(select(log.directory, DISK, Bounds(from_offset=start)))
+    print_records(select(log.directory, Bounds(from_offset=start)))
 
     _title(3, "Ask what is there")
     print_numbers(numbers)
@@ -61,8 +60,12 @@ def demo(data_dir: DataDir = DATA_DIR) -> None:
     print_results(verify_logs(data_dir, [_NAME]))
 
     say()
-    say("Try next", style="bold")
-    where = "" if os.path.normpath(data_dir) == os.path.normpath(DATA_DIR) else f" --data-dir {data_dir}"
+    say(("Try next", "bold"))
+    where = (
+        ""
+        if os.path.normpath(data_dir) == os.path.normpath(DATA_DIR)
+        else f" --data-dir {printable(shlex.quote(data_dir))}"
+    )
     for command in (
         'append orders --key alice --value "two apples"',
         "cat orders",
@@ -70,12 +73,12 @@ def demo(data_dir: DataDir = DATA_DIR) -> None:
         "verify",
         "--help",
     ):
-        say(f"  {_command()} log {command}{where if command != '--help' else ''}", style="cyan")
+        say((f"  {_command()} log {command}{where if command != '--help' else ''}", "cyan"))
 
 
 def _title(number: int, text: str) -> None:
     say()
-    say(Text.assemble((f"{number}  ", "bold cyan"), (text, "bold")))
+    say((f"{number}  ", "bold cyan"), (text, "bold"))
 
 
 def _command() -> str:
@@ -85,4 +88,4 @@ def _command() -> str:
     if os.path.basename(called) != "goqueue" or (found is not None and os.path.samefile(found, called)):
         return "goqueue"
     relative = os.path.relpath(called)
-    return printable(min(relative, called, key=len))
+    return printable(shlex.quote(min(relative, called, key=len)))

@@ -7,6 +7,7 @@ import msgspec
 
 from goqueue.cli.data_directory import DISK
 from goqueue.cli.log.selection import Bounds, Unreadable, known_end, select
+from goqueue.cli.output import printable
 from goqueue.model import limits
 from goqueue.model.record import Lane, Record
 from goqueue.storage import derived as companions
@@ -45,7 +46,7 @@ class LogNumbers(msgspec.Struct, kw_only=True):
 
 def measure(name: str, log: OfflineLog, now: int) -> LogNumbers:
     numbers = LogNumbers(
-        name=name,
+        name=printable(name),
         start_offset=log.start_offset,
         end_offset=max(log.start_offset, log.state.tail_base),
         bytes=_bytes_in(log.directory),
@@ -75,7 +76,7 @@ def _bytes_in(directory: str) -> int:
 
 
 def _first_record(log: OfflineLog) -> Record | None:
-    found = select(log.directory, DISK, Bounds(limit=1))
+    found = select(log.directory, Bounds(limit=1))
     return next((item[0] for item in found if not isinstance(item, Unreadable)), None)
 
 

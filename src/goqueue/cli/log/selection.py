@@ -1,7 +1,8 @@
 """Which records of a log a reader asked for, found without holding the log.
 
 Segments outside the bounds are not opened; in a sealed one the search begins at the index point before the
-first record wanted. Only what is handed out is decoded. Damage inside the bounds is handed out in its place.
+first record wanted. Only what is handed out is decoded. Damage inside the bounds is handed out in its place; so
+is a segment that cannot be opened at all.
 
 A cleaner may exchange a file while it is read. What looks like damage is therefore believed only while the
 hard state still speaks of the same segment; otherwise reading goes on from the same offset in the new one.
@@ -12,14 +13,16 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from goqueue import codec
+from goqueue.cli.data_directory import DISK, LenientDisk
 from goqueue.io.disk import Disk
+from goqueue.model import limits
 from goqueue.model.record import Record
 from goqueue.storage import derived as companions
 from goqueue.storage.offline import OfflineLog, SegmentFile
 from goqueue.storage.state import NOT_TRUNCATING
 from goqueue.storage.walk import Damage, Extent, Run, walk
 
-ENDLESS = 2**62
+ENDLESS = limits.MAX_OFFSET
 """Offsets and times are below this. As the end of a damaged range: nobody knows where it ends."""
 
 
@@ -43,6 +46,8 @@ class Unreadable(NamedTuple):
     reason: str
     torn: bool
     """Never synced: opening the log cuts it. Or a writer is in the middle of it."""
+    opened: bool
+    """False when the file could not even be opened."""
 
 
 class _Met(NamedTuple):
@@ -50,10 +55,11 @@ class _Met(NamedTuple):
     item: Run | Damage
 
 
-def select(directory: str, disk: Disk, bounds: Bounds) -> Iterator[list[Record] | Unreadable]:
+def select(directory: str, bounds: Bounds) -> Iterator[list[Record] | Unreadable]:
     """The records within the bounds, in offset order, a run at a time."""
     offset, left = bounds.from_offset, bounds.limit
     while left > 0:
+        disk = LenientDisk()
         log = OfflineLog(directory, disk)
         offset = max(offset, log.start_offset)
         if log.state.truncate_to != NOT_TRUNCATING:
@@ -68,11 +74,12 @@ def select(directory: str, disk: Disk, bounds: Bounds) -> Iterator[list[Record] 
                 if left <= 0 or offset >= bounds.to_offset or item.scan.timestamps[-1] >= bounds.to_time:
                     return
                 continue
-            torn = log.is_torn(segment, item)
-            if not torn and _was_exchanged(directory, disk, segment):
+            unopened = disk.unreadable.get(segment.path)
+            torn = unopened is None and log.is_torn(segment, item)
+            if not torn and _was_exchanged(directory, segment):
                 break
             if item.next_offset > offset and item.first < bounds.to_offset:
-                yield _unreadable(log, segment, item, torn=torn)
+                yield _unreadable(log, segment, item, torn=torn, unopened=unopened)
             if torn:
                 return
             offset = max(offset, item.next_offset)
@@ -80,7 +87,7 @@ def select(directory: str, disk: Disk, bounds: Bounds) -> Iterator[list[Record] 
             return
 
 
-def _walk(log: OfflineLog, disk: Disk, offset: int, bounds: Bounds) -> Iterator[_Met]:
+def _walk(log: OfflineLog, disk: LenientDisk, offset: int, bounds: Bounds) -> Iterator[_Met]:
     """The runs and damaged ranges of the segments that may hold what is wanted."""
     for segment in log.segments():
         entry = segment.entry
@@ -89,6 +96,9 @@ def _walk(log: OfflineLog, disk: Disk, offset: int, bounds: Bounds) -> Iterator[
         if entry is not None and entry.count and entry.first_timestamp >= bounds.to_time:
             return
         if segment.extent.limit <= offset or (entry is not None and entry.last_timestamp < bounds.from_time):
+            continue
+        if segment.path in disk.unreadable:
+            yield _Met(segment, Damage(segment.base, segment.extent.limit, 0, 0, ""))
             continue
         extent = _narrowed(segment, disk, offset, bounds.from_time)
         if extent is None:
@@ -132,20 +142,23 @@ def _within(run: Run, offset: int, left: int, bounds: Bounds) -> list[Record]:
     return codec.decode(run.data[scan.positions[first] : stop], verified=True)
 
 
-def _was_exchanged(directory: str, disk: Disk, segment: SegmentFile) -> bool:
+def _was_exchanged(directory: str, segment: SegmentFile) -> bool:
     """Whether the hard state no longer speaks of the segment as it was found."""
-    now = next((entry for entry in OfflineLog(directory, disk).state.sealed if entry.base == segment.base), None)
+    now = next((entry for entry in OfflineLog(directory, DISK).state.sealed if entry.base == segment.base), None)
     return now != segment.entry
 
 
-def _unreadable(log: OfflineLog, segment: SegmentFile, damage: Damage, *, torn: bool) -> Unreadable:
+def _unreadable(
+    log: OfflineLog, segment: SegmentFile, damage: Damage, *, torn: bool, unopened: str | None
+) -> Unreadable:
     return Unreadable(
         damage.first,
         known_end(log, damage.first, damage.next_offset),
         segment.path,
         damage.position,
-        damage.reason,
+        unopened or damage.reason,
         torn,
+        unopened is None,
     )
 
 

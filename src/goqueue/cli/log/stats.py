@@ -3,21 +3,17 @@
 import time
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from goqueue.cli.data_directory import chosen, open_offline
-from goqueue.cli.failures import FAILED
+from goqueue.cli.data_directory import chosen, is_leftover, log_path, open_offline
+from goqueue.cli.failures import FAILED, describe
 from goqueue.cli.log.measure import LogNumbers, measure
 from goqueue.cli.log.options import DATA_DIR, DataDir, Names, Output
 from goqueue.cli.output import (
     Format,
     complain,
-    console,
-    new_table,
     note,
     print_json,
-    printable,
+    print_table,
     say,
     show_count,
     show_size,
@@ -27,15 +23,23 @@ from goqueue.model.errors import DamagedData
 
 
 def stats(names: Names = None, data_dir: DataDir = DATA_DIR, output: Output = Format.TABLE) -> None:
-    """Show offsets, sizes, times and lanes. Does not look for damage: verify does."""
+    """Show offsets, sizes, times and lanes: of every log a line, of each NAME everything.
+
+    Does not look for damage: verify does.
+    """
     asked = chosen(data_dir, names or [])
     now = time.time_ns() // 1_000_000
     numbers = []
+    failed = False
     for name in asked:
         try:
             numbers.append(measure(name, open_offline(data_dir, name), now))
-        except DamagedData as error:
-            complain(str(error))
+        except (DamagedData, OSError) as error:
+            if _is_leftover(data_dir, name):
+                note(f"{name}: {describe(error)}")
+            else:
+                failed = True
+                complain(f"{name}: {describe(error)}")
     if output is Format.JSON:
         for one in numbers:
             print_json(one)
@@ -46,33 +50,40 @@ def stats(names: Names = None, data_dir: DataDir = DATA_DIR, output: Output = Fo
             print_numbers(one)
     elif numbers:
         _print_overview(numbers)
-    if len(numbers) < len(asked):
+    if failed:
         raise typer.Exit(FAILED)
 
 
+def _is_leftover(data_dir: str, name: str) -> bool:
+    try:
+        return is_leftover(log_path(data_dir, name))
+    except OSError:
+        return False
+
+
 def _print_overview(numbers: list[LogNumbers]) -> None:
-    table = new_table(
-        "log", "start", "end", "records", "on disk", "segments", "last record",
+    print_table(
+        ("log", "start", "end", "records", "on disk", "segments", "last record"),
+        [
+            (
+                (one.name, "bold"),
+                str(one.start_offset),
+                str(one.end_offset),
+                f"{one.records:,}",
+                show_size(one.bytes),
+                str(one.sealed_segments + one.unsealed_segments),
+                _time(one.last_timestamp),
+            )
+            for one in numbers
+        ],
         numbers=("start", "end", "records", "on disk", "segments"),
-    )  # fmt: skip
-    for one in numbers:
-        table.add_row(
-            Text(printable(one.name), style="bold"),
-            str(one.start_offset),
-            str(one.end_offset),
-            f"{one.records:,}",
-            show_size(one.bytes),
-            str(one.sealed_segments + one.unsealed_segments),
-            _time(one.last_timestamp),
-        )
-    console().print(table)
-    say("goqueue log stats NAME shows more; goqueue log verify looks for damage", style="dim")
+        optional=("segments", "last record", "start"),
+    )
+    say(("goqueue log stats NAME shows more; goqueue log verify looks for damage", "dim"))
 
 
 def print_numbers(one: LogNumbers) -> None:
     """Everything about one log."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
     rows = {
         "offsets": f"{one.start_offset} up to {one.end_offset} (not included)",
         "records": f"{one.records:,}" + (f", {show_count(one.cleaned, 'offset')} cleaned" if one.cleaned else ""),
@@ -87,10 +98,10 @@ def print_numbers(one: LogNumbers) -> None:
         rows["leader epochs"] = ", ".join(
             f"{entry.epoch} from offset {entry.start_offset}" for entry in one.leader_epochs
         )
-    say(Text.assemble("log ", (printable(one.name), "bold")))
+    say("log ", (one.name, "bold"))
+    width = max(map(len, rows)) + 2
     for label, text in rows.items():
-        table.add_row(f"  {label}", text)
-    console().print(table)
+        say("  ", (label.ljust(width), "dim"), text)
     for line in one.notes:
         note(f"{one.name}: {line}; see goqueue log verify {one.name}")
 

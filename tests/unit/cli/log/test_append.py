@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from goqueue.storage.store import Store
-from tests.unit.cli.typing_at import Person
+from tests.unit.cli.typing_at import Person, flip_bit, valued
 
 
 @pytest.mark.parametrize("fsync", ["every", "interval", "none"])
@@ -65,6 +65,8 @@ def test_absent_and_empty_differ(person: Person) -> None:
         (["--value", "x", "--priority", "5"], "'5' is no priority"),
         (["--value", "x", "--header", "novalue"], "'novalue' is no header: write NAME=VALUE"),
         (["--value", "x", "--delay", "soon"], "'soon' is no duration"),
+        (["--value", "x", "--delay", "40000d"], "at most 36500d"),
+        (["--value", "x", "--data-dir", ""], "--data-dir is empty"),
         (["--value", "x", "--segment-bytes", "1"], "--segment-bytes is 1; it must be"),
         (["--value", "x", "--key", "k" * 70_000], "its key is longer than 65535 bytes"),
         (["--key", "k" * 70_000], "its key is longer than 65535 bytes"),
@@ -85,6 +87,7 @@ def test_no_input_appends_nothing(person: Person) -> None:
     result = person.log("append", "orders", stdin="")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "nothing to append" in result.stderr
+    assert not person.data_dir.exists()
 
 
 def test_lines_before_one_that_is_too_long_are_kept_and_acknowledged(
@@ -96,6 +99,7 @@ def test_lines_before_one_that_is_too_long_are_kept_and_acknowledged(
     assert result.exit_code == 1
     assert result.stdout == "orders: 2 records at offsets 0 to 1, durable\n"
     assert "line 3 is longer than" in result.stderr
+    assert "what came before is in the log" in result.stderr
     assert person.values("orders") == ["a", "b"]
 
 
@@ -147,3 +151,10 @@ def test_a_directory_somebody_else_holds_is_refused_by_name(person: Person) -> N
     assert result.exit_code == 1
     assert f"is in use by process {os.getpid()}" in result.stderr
     assert not Path(person.data_dir / "logs" / "orders").exists()
+
+
+def test_what_recovery_met_is_counted_as_people_do(person: Person) -> None:
+    person.write("orders", (1000, valued("a", "b", "c")))
+    flip_bit(person.segments("orders")[0], 40)
+    result = person.log("append", "orders", "--value", "d")
+    assert "quarantined offset 1 in " in result.stderr

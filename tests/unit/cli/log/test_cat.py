@@ -160,3 +160,105 @@ def test_a_copy_of_the_files_can_be_read_without_its_indexes(person: Person) -> 
             path.unlink()
     assert person.values("n", "--from-offset", "500", "--limit", "2") == ["500", "501"]
     assert person.values("n", "--from-time", str(NOON + 700), "--limit", "1") == ["700"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--from-offset", "-1"], "--from-offset is -1; it must be at least 0"),
+        (["--limit", "0"], "--limit is 0; it must be at least 1"),
+        (["--limit", "many"], "--limit must be a whole number; see goqueue log cat --help"),
+        (["--from-offset", "5", "--to-offset", "4"], "--from-offset 5 comes after --to-offset 4"),
+        (["--from-time", "5", "--to-time", "4"], "--from-time 5 comes after --to-time 4"),
+    ],
+)
+def test_bounds_that_cannot_be_right_are_refused_in_the_words_typed(
+    person: Person, options: list[str], message: str
+) -> None:
+    person.write("n", (NOON, valued("x")))
+    result = person.log("cat", "n", *options)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {message}")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_header_name_that_is_no_text_is_spelled_out_or_base64(person: Person) -> None:
+    person.write("n", (NOON, [Record(value=b"x", headers=(("a\udcff", b"1"), ("b", b"2")))]))
+    assert "a\\xff=1, b=2" in person.log("cat", "n").stdout
+    (found,) = person.objects("n")
+    assert found["headers"] == {"Yf8=": "1", "Yg==": "2"}
+    assert (found["name_encoding"], "encoding" in found) == ("base64", False)
+
+
+def test_absent_and_empty_are_told_from_values_that_look_like_them(person: Person) -> None:
+    person.write(
+        "n", (NOON, [Record(key=None, value=b""), Record(key=b"-", value=b'""'), Record(key=b" ", value=b"x")])
+    )
+    rows = [line.split("normal  ")[1].split() for line in person.log("cat", "n").stdout.splitlines()[2:]]
+    assert rows == [["-", '""'], ['"-"', '"\\"\\""'], ['"', '"', "x"]]
+
+
+def test_no_line_of_a_pipe_ends_with_a_space(person: Person) -> None:
+    person.write("n", (NOON, [Record(value=b"x", headers=(("a", b"b"),)), Record(key=b"k" * 20, value=b"short")]))
+    for command in ("cat", "stats", "verify"):
+        lines = person.log(command, "n").stdout.splitlines()
+        assert lines == [line.rstrip() for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("width", "header"),
+    [
+        ("100", "offset  time           lane        key      value                 headers       notes"),
+        ("60", "offset  time       lane        key      value"),
+        ("45", "offset  time       key      value"),
+    ],
+)
+def test_a_narrow_terminal_does_without_some_columns(
+    person: Person, monkeypatch: pytest.MonkeyPatch, width: str, header: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    full = Record(
+        key=b"k" * 7, value=b"v" * 20, priority=Lane.BACKGROUND, headers=(("name", b"h" * 7),),
+        extension=Extension(deliver_at=-1000),
+    )  # fmt: skip
+    person.write("n", (NOON, [full]))
+    lines = person.log("cat", "n").stdout.splitlines()
+    assert lines[1].split() == header.split()
+    assert len(lines) == 3
+    assert all(len(line) <= int(width) for line in lines)
+
+
+def test_a_very_narrow_terminal_gets_a_list(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    person.write("n", (NOON, [Record(key=b"alice", value=b"v" * 100)]))
+    lines = person.log("cat", "n").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["2026-01-31", "offset", "time", "lane", "key", "value"]
+    assert all(len(line) <= 30 for line in lines)
+
+
+def test_a_long_table_has_one_header_unless_a_later_page_needs_another(person: Person) -> None:
+    person.write("n", (NOON, valued(*map(str, range(1000)))))
+    assert person.log("cat", "n", "--limit", "1000").stdout.count("offset") == 1
+    person.write("n", (NOON, [Record(key=b"long enough", value=b"x")]))
+    assert person.log("cat", "n", "--limit", "2000").stdout.count("offset") == 2
+
+
+def test_a_segment_that_cannot_be_opened_is_named_and_the_others_are_read(person: Person) -> None:
+    person.write("n", *((NOON, valued(str(number))) for number in range(300)), settings=SMALL)
+    spoiled = person.segments("n")[1]
+    spoiled.unlink()
+    spoiled.mkdir()
+    table = person.log("cat", "n", "--limit", "1000")
+    assert table.exit_code == 1
+    assert f"cannot be read: {spoiled}: is not a regular file" in table.stdout
+    values = person.values("n")
+    assert (values[0], values[-1]) == ("0", "299")
+    assert person.log("cat", "n", "-o", "json").exit_code == 1
+
+
+def test_the_end_of_a_log_that_cannot_be_opened_is_not_taken_for_nothing(person: Person) -> None:
+    person.write("n", (NOON, valued("x")))
+    person.segments("n")[0].unlink()
+    (person.data_dir / "logs" / "n" / f"{0:020d}.log").mkdir()
+    assert person.log("cat", "n").exit_code == 1
+    assert person.log("verify", "n").exit_code == 1

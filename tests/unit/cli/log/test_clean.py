@@ -31,6 +31,21 @@ def test_retention_by_bytes_removes_the_oldest(person: Person) -> None:
     assert sum(path.stat().st_size for path in person.segments("n")) <= 9000 + 4096
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--retention", "36500d"], "the last record of the oldest is of 1970-01-01T00:00:01.000Z: not old enough"),
+        (["--retention-bytes", "1000000"], "at least 976.6 KiB stay"),
+        (["--compact"], "no sealed segment holds a record that a newer one"),
+    ],
+)
+def test_a_pass_that_removes_nothing_says_why(person: Person, options: list[str], why: str) -> None:
+    person.write("n", *((1000, valued("x" * 50)) for _ in range(300)), settings=SMALL)
+    result = person.log("clean", "n", *options)
+    assert result.exit_code == 0
+    assert why in result.stderr
+
+
 def test_a_log_without_sealed_segments_is_left_alone_and_told_why(person: Person) -> None:
     person.write("n", (1000, valued("x")))
     result = person.log("clean", "n", "--retention", "1s")

@@ -1,5 +1,7 @@
 """`goqueue log demo`: the first thing a newcomer sees."""
 
+from pathlib import Path
+
 from tests.unit.cli.typing_at import Person
 
 
@@ -34,3 +36,8 @@ def test_what_the_demo_says_to_try_works(person: Person) -> None:
     for words in suggested:
         if words != "--help":
             assert person.log(*words.replace('"', "").split(maxsplit=5)).exit_code == 0, words
+
+
+def test_a_directory_with_a_space_is_quoted(person: Person, tmp_path: Path) -> None:
+    shown = person.log("demo", "--data-dir", str(tmp_path / "my data")).stdout
+    assert f"log verify --data-dir '{tmp_path}/my data'" in shown

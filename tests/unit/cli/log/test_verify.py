@@ -81,3 +81,63 @@ def test_only_the_logs_named_are_verified(person: Person) -> None:
     flip_bit(person.segments("a")[0], 34)
     assert person.log("verify", "b").exit_code == 0
     assert person.log("verify", "b", "a").exit_code == 1
+
+
+def test_a_log_that_cannot_be_read_does_not_hide_the_others(person: Person) -> None:
+    for name in ("a", "b", "c", "d"):
+        person.write(name, (1000, valued("x")))
+    logs = person.data_dir / "logs"
+    (logs / "a" / "log.state").unlink()
+    (logs / "a" / "log.state").mkdir()
+    (logs / "b").rename(logs / "elsewhere")
+    (logs / "b").symlink_to("b")
+    flip_bit(person.segments("c")[0], 34)
+    result = person.log("verify", "-o", "json")
+    assert result.exit_code == 1
+    found = msgspec.json.decode(result.stdout)
+    assert found["unreadable"] is True
+    assert [(one["log"], one["severity"], one["file"]) for one in found["findings"]] == [
+        ("a", "unreadable", f"{logs}/a/log.state"),
+        ("b", "unreadable", f"{logs}/b"),
+        ("c", "damage", str(person.segments("c")[0])),
+    ]
+    overview = person.log("stats")
+    assert overview.exit_code == 1
+    assert [line.split()[0] for line in overview.stdout.splitlines()] == ["log", "c", "d", "elsewhere", "goqueue"]
+    assert f"error: b: {logs}/b: Too many levels of symbolic links" in overview.stderr
+
+
+def test_what_cannot_be_read_is_not_called_whole(person: Person) -> None:
+    person.write("a", (1000, valued("x")))
+    person.segments("a")[0].unlink()
+    (person.data_dir / "logs" / "a" / f"{0:020d}.log").mkdir()
+    result = person.log("verify")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-1].startswith("✗ not everything could be read, no damage found in the rest")
+
+
+def test_what_a_failed_creation_left_is_a_note(person: Person) -> None:
+    person.write("a", (1000, valued("x")))
+    (person.data_dir / "logs" / "b").mkdir()
+    (person.data_dir / "logs" / "b" / "log.state.tmp").touch()
+    result = person.log("verify")
+    assert result.exit_code == 0
+    assert "left by a creation that failed" in result.stdout
+    assert person.log("stats").exit_code == 0
+
+
+def test_a_tear_is_not_said_to_be_harmless_when_the_mark_is_lost(person: Person) -> None:
+    person.write("n", (1000, valued("a")))
+    with person.segments("n")[0].open("ab") as file:
+        file.write(b"GQ\x01 not whole")
+    assert "it never was durable" in person.log("verify").stdout
+    (person.data_dir / "logs" / "n" / "synced").unlink()
+    assert "it may never have been durable" in person.log("verify").stdout
+
+
+def test_a_narrow_terminal_gets_a_list_of_findings(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    person.write("n", (1000, valued("a", "b")))
+    flip_bit(person.segments("n")[0], 10)
+    lines = person.log("verify").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:6]] == ["found", "file", "byte", "offsets", "what"]
