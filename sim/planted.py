@@ -83,9 +83,9 @@ def _answers_early(right: Function) -> Function:
 
 
 def _stale(right: Function) -> Function:
-    def replace(log: Log, *arguments: Any, truncations: int, **more: Any) -> Any:
+    def replace(log: Log, *arguments: Any, **more: Any) -> Any:
         """What the cleaner concluded counts, although the records it concluded it from were truncated since."""
-        return right(log, *arguments, truncations=log.truncations, **more)
+        return right(log, *arguments, **more | {"truncations": log.truncations})
 
     return replace
 

@@ -34,6 +34,8 @@ class History:
     """Below it the log has said: durable."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
     damaged: set[int] = field(default_factory=set)
+    suspect: set[int] = field(default_factory=set)
+    """Cleaned offsets below a truncation that also dropped a damaged record: the log cannot know which one it was."""
     """Offsets whose bytes on the medium were flipped."""
     cleanings: list[int] = field(default_factory=list)
     """The times at which the cleaner ran, or began to."""
@@ -74,7 +76,15 @@ class History:
         self._forget(offset)
         self.epochs = [entry for entry in self.epochs if entry[1] < offset]
 
+    def may_be_damaged(self, offset: int) -> bool:
+        return offset in self.damaged or offset in self.suspect
+
     def _forget(self, end: int) -> None:
+        if any(offset >= end for offset in self.damaged):
+            below = end - 1
+            while below in self.cleaned:
+                self.suspect.add(below)
+                below -= 1
         for gone in range(end, self.end):
             self.entries.pop(gone, None)
             self.damaged.discard(gone)

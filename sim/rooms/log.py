@@ -392,7 +392,7 @@ class LogRoom:
         try:
             chunk = log.read(offset, max_bytes=rng.choice((1, 500, 5000)), max_count=rng.randint(1, 20))
         except Quarantined as damage:
-            hit = any(one in history.damaged for one in range(damage.first, damage.next_offset))
+            hit = any(history.may_be_damaged(one) for one in range(damage.first, damage.next_offset))
             require(hit, "contiguous", f"{damage}, but nothing was damaged there")
             return
         for seen in split(chunk.data):

@@ -171,6 +171,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--first", type=int, default=0, help="number of the first directory: skips those before it")
     arguments = parser.parse_args()
+    if arguments.cycles < 1:
+        print(f"nothing was done: --cycles is {arguments.cycles}")
+        return 0
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(1 << 31)
     print(f"seed {seed}", flush=True)
     done = run(arguments.cycles, seed, first=arguments.first)
@@ -179,6 +182,7 @@ def main() -> int:
     if arguments.cycles >= 50 and not (done.hits["in recovery"] and done.hits["while writing"] and done.cuts):
         print("This run proves little: not every kind of kill has struck.", file=sys.stderr)
         return 1
+    print(f"ok: {arguments.cycles} kills, nothing acknowledged was lost")
     return 0
 
 

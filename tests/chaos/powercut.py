@@ -286,15 +286,16 @@ def run_honest(cycles: int, seed: int, volume: Volume, spawner: Spawner, *, firs
 def run_broken(lies: Lie, seed: int, volume: Volume, spawner: Spawner) -> bool:
     """Cuts under a build that only pretends to sync; whether the loss was noticed."""
     logs = EPOCHS_ONLY if lies is Lie.DIRECTORIES else LOGS
+    build = f"a build that only pretends to sync {str(lies.name).lower()}"
     try:
         Run(seed, volume, spawner, logs, lies).directory(0, BROKEN_CYCLES)
     except Lost as error:
-        print(f"A build that pretends to sync {str(lies.name).lower()} was caught: {error}", flush=True)
+        print(f"ok: {build} was caught, as it must be ({error})", flush=True)
         return True
     except Violation as error:
-        print(f"A build that pretends to sync {str(lies.name).lower()} failed otherwise: {error}", file=sys.stderr)
+        print(f"failed: {build} broke otherwise: {error}", file=sys.stderr)
         return False
-    print(f"{BROKEN_CYCLES} cuts under a build that pretends to sync {lies.name}: nothing noticed.", file=sys.stderr)
+    print(f"failed: {BROKEN_CYCLES} cuts under {build}, and nothing was noticed", file=sys.stderr)
     print(f"To run it again: python -m tests.chaos.powercut --seed {seed} --broken {str(lies.name).lower()}")
     return False
 
@@ -307,6 +308,9 @@ def main() -> int:
     parser.add_argument("--broken", choices=["files", "directories"], help="only this broken build")
     parser.add_argument("--must-run", action="store_true", help="end with 1, not 0, where it cannot run")
     arguments = parser.parse_args()
+    if arguments.cycles < 1 and arguments.broken is None:
+        print(f"nothing was done: --cycles is {arguments.cycles}")
+        return 0
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(1 << 31)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
@@ -320,6 +324,9 @@ def main() -> int:
             run_honest(arguments.cycles, seed, volume, spawner, first=arguments.first)
         builds = [Lie[arguments.broken.upper()]] if arguments.broken else [Lie.FILES, Lie.DIRECTORIES]
         caught = [run_broken(lies, seed, volume, spawner) for lies in builds]
+    if all(caught):
+        cuts = f"{arguments.cycles} power cuts, nothing acknowledged was lost; " if arguments.broken is None else ""
+        print(f"ok: {cuts}{len(caught)} of {len(caught)} broken builds were found out", flush=True)
     return int(not all(caught))
 
 

@@ -2,7 +2,8 @@
 
 A document is one shell script in one scratch directory, with the installed `goqueue` first on the PATH, so
 what an early block writes a later one can read. `make` works on this repository with the environment that
-runs the suite: nothing is installed again. A `console` or `text` block is for reading only.
+runs the suite: nothing is installed again. A `console` or `text` block is for reading only. Of what takes
+minutes or needs root only the existence is checked: see the two tables.
 """
 
 import os
@@ -22,11 +23,19 @@ NOT_RUN_HERE = {
     "test": "it is what runs this",
     "lint": "make test has just done it",
     "bench": "measures for minutes",
-    "bench-short": "measures for a minute",
+    "bench-short": "measures, which a suite beside it would disturb",
     "sim": "simulates for minutes",
     "crash": "kills for minutes",
     "powercut": "needs root and a loop device",
     "clean": "would remove the environment that runs this",
+}
+
+# Modules of this repository that a document runs with `python -m`; of these only `--help` is run.
+MODULES_NOT_RUN_HERE = {
+    "sim": "simulates for minutes",
+    "bench": "measures for minutes",
+    "tests.chaos.kill": "kills for minutes",
+    "tests.chaos.powercut": "needs root and a loop device",
 }
 
 PRELUDE = """
@@ -39,6 +48,12 @@ make() {{
     command make --no-print-directory -C "{root}" "${{dry[@]}}" \\
         -o "{venv}/.goqueue-run" -o "{venv}/.goqueue-test" VENV="{venv}" DATA_DIR="$SCRATCH/data" "$@"
 }}
+python() {{
+    case "${{1-}} ${{2-}}" in
+        {modules_not_run_here}) (cd "{root}" && command python -m "$2" --help >/dev/null) ;;
+        *) command python "$@" ;;
+    esac
+}}
 trap 'running=$(jobs -p); [ -z "$running" ] || kill $running' EXIT
 """
 
@@ -50,7 +65,9 @@ DOCUMENTS = [
 
 
 def script(name: str, runnable: list[Block]) -> str:
-    parts = [PRELUDE.format(root=ROOT, venv=VENV, not_run_here=" | ".join(NOT_RUN_HERE))]
+    modules = " | ".join(f'"-m {module}"' for module in MODULES_NOT_RUN_HERE)
+    targets = " | ".join(NOT_RUN_HERE)
+    parts = [PRELUDE.format(root=ROOT, venv=VENV, not_run_here=targets, modules_not_run_here=modules)]
     for block in runnable:
         parts.append(f"echo '--- {name}, the {block.language} block on line {block.line}'\n")
         if block.language == "bash":
@@ -98,3 +115,14 @@ def test_a_make_target_that_does_not_exist_fails_its_document(tmp_path: Path) ->
 def test_targets_not_run_here_exist(target: str, tmp_path: Path) -> None:
     done = run(script("a document", [Block("bash", f"make {target}\n", 1)]), tmp_path)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("module", MODULES_NOT_RUN_HERE)
+def test_modules_not_run_here_exist(module: str, tmp_path: Path) -> None:
+    done = run(script("a document", [Block("bash", f"python -m {module} --seeds 5\n", 1)]), tmp_path)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_module_that_does_not_exist_fails_its_document(tmp_path: Path) -> None:
+    done = run(script("a document", [Block("bash", "python -m no_such_module\n", 1)]), tmp_path)
+    assert done.returncode != 0

@@ -106,8 +106,8 @@ def _expired(log: Log, now: int) -> Iterator[tuple[SealedSegment, int]]:
     if log.settings.retention_bytes is not None:
         # What is not durable yet may be gone after a power cut: nothing is removed on its account.
         excess = sum(segment.synced_size for segment in log.segments) - log.settings.retention_bytes
-    for entry in log.sealed:
-        if oldest is not None and entry.last_timestamp < oldest:
+    for entry, latest in zip(log.sealed, _latest(log), strict=False):
+        if oldest is not None and latest < oldest:
             yield entry, oldest
         elif excess is not None and excess >= entry.size:
             yield entry, now
@@ -115,6 +115,18 @@ def _expired(log: Log, now: int) -> Iterator[tuple[SealedSegment, int]]:
             return
         if excess is not None:
             excess -= entry.size
+
+
+def _latest(log: Log) -> list[int]:
+    """When each sealed segment had its last record. One of which nothing can be read is as young as what follows it."""
+    known = log.last_timestamp or limits.MAX_OFFSET
+    found = []
+    for segment in reversed(log.segments):
+        if segment.last_timestamp:
+            known = segment.last_timestamp
+        if segment.seal:
+            found.append(known)
+    return found[::-1]
 
 
 def _delayed(log: Log, entry: SealedSegment, cutoff: int) -> list[int]:

@@ -156,6 +156,20 @@ def test_epochs_of_removed_records_are_forgotten(tmp_path: Path) -> None:
     assert list(open_log(tmp_path).epochs) == [LeaderEpoch(20, 190)]
 
 
+def test_a_segment_of_which_nothing_can_be_read_is_not_taken_for_an_old_one(tmp_path: Path) -> None:
+    """Nobody knows the time of its records, and it was sealed before the log was told any other (seed 1571)."""
+    log = open_log(tmp_path, kept_for(retention_ms=1000))
+    put(log, message(0), now=T0)
+    log.close()
+    flip_record(tmp_path, 0, 0)
+    log = open_log(tmp_path, kept_for(retention_ms=1000))
+    log.sync()
+    put(log, message(1), now=T0 + 10)
+    log.sync()
+    assert clean(log, T0 + 20).removed_segments == 0
+    assert read_around_damage(log) == ([1], [(0, 1)])
+
+
 # --- retention and delays
 
 

@@ -42,7 +42,7 @@ def test_the_page_states_the_constants() -> None:
         f"at 0 and {synced.SLOT_STRIDE}",
         f"Two slots of {synced.SLOT.size} bytes",
         f"at\nmost {limits.MAX_UNSEALED_SEGMENTS} wait",
-        f"each {limits.SYNCED_MARK_INTERVAL_BYTES // limits.MIB} MiB",
+        f"each {limits.SYNCED_MARK_INTERVAL_BYTES // limits.MIB} MiB or {limits.SYNCED_MARK_INTERVAL_SYNCS} syncs",
         f"`{state.FILE_NAME}`",
         f"`{synced.FILE_NAME}`",
     ):
