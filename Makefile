@@ -46,10 +46,10 @@ codec: $(TEST_READY) ## say which codec is in use; GOQUEUE_REQUIRE_COMPILED=1 re
 	@$(compiled) || [ "$(GOQUEUE_REQUIRE_COMPILED)" != 1 ] || \
 	    { echo "GOQUEUE_REQUIRE_COMPILED=1 is set and the codec is not compiled." >&2; exit 1; }
 
-bench: $(RUN_READY) ## measure today's figures (BENCH_ARGS=)
+bench: $(RUN_READY) ## measure today's figures in minutes; fails when a target is missed (BENCH_ARGS=)
 	$(PY) -m bench $(BENCH_ARGS)
 
-bench-short: $(RUN_READY) ## the same in about a minute
+bench-short: $(RUN_READY) ## the same in seconds, less exact
 	$(PY) -m bench --short $(BENCH_ARGS)
 
 sim: $(TEST_READY) ## simulated disks and crashes (SEED= one seed again, SEEDS= how many)
@@ -63,9 +63,10 @@ powercut: CYCLES ?= 500
 powercut: $(TEST_READY) ## cut the power under a real file system; needs root (CYCLES=500)
 	$(PY) -m tests.chaos.powercut --cycles $(CYCLES)
 
-clean: ## remove what make made: .venv, builds, caches (logs under data stay)
-	rm -rf .venv build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -f src/goqueue/codec/_compiled*.so src/goqueue/codec/_compiled.c
+clean: ## remove what make made: .venv (or VENV=), builds, caches, bench results; logs stay
+	@if [ -e "$(VENV)" ] && [ ! -e "$(VENV)/pyvenv.cfg" ]; then echo "$(VENV) is no virtual environment; it stays" >&2; exit 1; fi
+	rm -rf "$(VENV)" build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -f src/goqueue/codec/_compiled*.so src/goqueue/codec/_compiled.c bench/results/*.json
 	find src sim tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # ---------------------------------------------------------------- set-up
@@ -104,9 +105,27 @@ $(RUN_READY): $(BUILD_INPUTS) $(COMPILE_AT_LAST) | $(PY)
 	@touch $@
 	@$(say_codec)
 
-$(TEST_READY): $(BUILD_INPUTS) $(COMPILE_AT_LAST) | $(PY)
-	$(call install,[test])
-	@touch $(RUN_READY) $@
+# What the tests need besides: goqueue itself is installed, and the codec compiled, once.
+$(TEST_READY): $(RUN_READY)
+	@echo "Installing what the tests need into $(VENV)"
+	@$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["test"], sep="\n")' \
+	    >$(VENV)/.goqueue-test-needs
+	@$(PIP) install $(PIP_FLAGS) -c constraints.txt -r $(VENV)/.goqueue-test-needs
+	@touch $@
+
+# PYTHON= chooses what a new environment is made with; one that is there keeps its own.
+ifneq ($(and $(PYTHON),$(wildcard $(PY))),)
+.PHONY: same-python
+$(RUN_READY) $(TEST_READY): | same-python
+same-python:
+	@asked=$$($(PYTHON) -c '$(which_python)') || { echo "$(PYTHON) cannot be run; name another with PYTHON=" >&2; exit 1; }; \
+	there=$$($(PY) -c '$(which_python)'); \
+	if [ "$$asked" != "$$there" ]; then \
+	    echo "$(VENV) was made with $$there, and PYTHON=$(PYTHON) is $$asked." >&2; \
+	    echo "Run make clean first, or give it a place of its own: make VENV=.venv-other PYTHON=$(PYTHON) ..." >&2; exit 1; \
+	fi
+endif
+which_python = import sys, platform; print("Python", platform.python_version(), "in", sys.base_prefix)
 
 # Debian has a venv module that cannot make pip; the pip beside it can.
 $(PY):

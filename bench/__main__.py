@@ -38,7 +38,10 @@ def main() -> int:
         report.show(console, room, found[room])
     command = "python -m bench " + " ".join(sys.argv[1:])
     console.print(f"written to {report.save(command.strip(), found)}")
-    return int(any(figure.met is False for figures in found.values() for figure in figures))
+    missed = [figure.name for figures in found.values() for figure in figures if figure.met is False]
+    if missed:
+        print(f"Missed: {'; '.join(missed)}", file=sys.stderr)
+    return int(bool(missed))
 
 
 if __name__ == "__main__":

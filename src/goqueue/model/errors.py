@@ -87,9 +87,8 @@ class Quarantined(DamagedData):
     code = "quarantined"
 
     def __init__(self, first: int, next_offset: int, *, where: str, reason: str) -> None:
-        super().__init__(
-            f"offsets {first} to {next_offset - 1} are damaged ({reason}, {where}); reading goes on at {next_offset}"
-        )
+        damaged = f"offset {first} is" if next_offset == first + 1 else f"offsets {first} to {next_offset - 1} are"
+        super().__init__(f"{damaged} damaged ({reason}, {where}); reading goes on at {next_offset}")
         self.first = first
         self.next_offset = next_offset
         self.where = where

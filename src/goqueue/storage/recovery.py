@@ -59,15 +59,17 @@ class RecoveryReport:
         return bool(self.cut or self.quarantined or self.notes)
 
     def lines(self) -> list[str]:
+        """The same in words, a line each."""
         found = list(self.notes)
-        found += [
-            f"quarantined offsets {damage.first} to {damage.next_offset - 1} in {path}: {damage.reason}"
-            for path, damage in self.quarantined
-        ]
+        for path, damage in self.quarantined:
+            last = damage.next_offset - 1
+            named = f"offset {last}" if damage.first == last else f"offsets {damage.first} to {last}"
+            found.append(f"quarantined {named} in {path}: {damage.reason}")
         if self.cut is not None:
+            whole = "1 whole record" if self.cut.valid_records == 1 else f"{self.cut.valid_records} whole records"
             found.append(
-                f"cut {self.cut.size} bytes from offset {self.cut.first_offset} on "
-                f"({self.cut.valid_records} whole records among them), saved as {', '.join(self.cut.saved_as)}"
+                f"cut {self.cut.size} bytes from offset {self.cut.first_offset} on ({whole} among them), "
+                f"saved as {', '.join(self.cut.saved_as)}"
             )
         return found
 

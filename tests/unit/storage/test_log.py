@@ -737,7 +737,7 @@ def test_a_damaged_record_is_refused_by_its_offset_and_reading_goes_on_after_it(
     found, refused = read_around_damage(log)
     assert refused == [(14, 15)]
     assert found == [offset for offset in range(30) if offset != 14]
-    with pytest.raises(Quarantined, match="offsets 14 to 14 are damaged"):
+    with pytest.raises(Quarantined, match="offset 14 is damaged"):
         log.read(14, max_bytes=1)
 
 

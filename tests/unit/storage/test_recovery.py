@@ -166,7 +166,7 @@ def test_damage_below_the_synced_mark_is_quarantined_and_nothing_is_cut(tmp_path
     again = open_log(tmp_path)
     assert again.recovery.cut is None
     assert [(found.damage.first, found.damage.next_offset) for found in again.recovery.quarantined] == [(4, 5)]
-    assert "quarantined offsets 4 to 4 in" in again.recovery.lines()[0]
+    assert "quarantined offset 4 in" in again.recovery.lines()[0]
     found, refused = read_around_damage(again)
     assert (found, refused) == ([offset for offset in range(15) if offset != 4], [(4, 5)])
     assert put(again, message(15), now=T0 + 900).first_offset == 15

@@ -19,7 +19,6 @@ from goqueue import codec
 from goqueue.cli.data_directory import log_path
 from goqueue.cli.failures import BY_SIGNAL, FAILED, UNPRINTED
 from goqueue.cli.interrupts import Interrupted, Interrupts
-from goqueue.cli.log import recovered
 from goqueue.cli.log.lines import Block, blocks
 from goqueue.cli.log.message import typed_message
 from goqueue.cli.log.options import DATA_DIR, DataDir, Name, settings
@@ -151,7 +150,8 @@ def _append(
     failure: GoQueueError | OSError | Interrupted | None = None
     with Store(data_dir) as store:
         log = store.open_log(name, settings)
-        recovered.tell(log.recovery)
+        for line in log.recovery.lines():
+            note(line)
         first = log.end_offset
         try:
             _write(log, source, input_bytes, interrupts)

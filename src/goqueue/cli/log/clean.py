@@ -8,7 +8,6 @@ import typer
 
 from goqueue.cli.data_directory import open_offline
 from goqueue.cli.failures import FAILED, UNPRINTED
-from goqueue.cli.log import recovered
 from goqueue.cli.log.options import DATA_DIR, DataDir, Name, settings
 from goqueue.cli.output import OutputFailed, complain, finish_output, note, say, show_count, show_size
 from goqueue.cli.times import parse_duration, show_time
@@ -48,7 +47,8 @@ def clean(
     now = time.time_ns() // 1_000_000
     with Store(data_dir) as store:
         log = store.open_log(name, chosen)
-        recovered.tell(log.recovery)
+        for line in log.recovery.lines():
+            note(line)
         if roll:
             log.roll()
             log.sync()

@@ -77,6 +77,7 @@ class RecordTable:
             header = "".join(_pad(name, width, name) for name, width in layout.widths.items())
             lines.append(self._screen.line((header.rstrip(), "bold")))
         columns = [(_Row._fields.index(name), name, width) for name, width in layout.widths.items()]
+        last = columns[-1][1]
         cut = self._screen.sign("…")
         coloured = self._screen.coloured
         for row in rows:
@@ -87,7 +88,7 @@ class RecordTable:
                     text = text[:-_MILLISECONDS] + "Z"
                 if width_of(text) > width:
                     text = _cut(text, width, cut)
-                padded = _pad(text, width, name)
+                padded = text if name == last else _pad(text, width, name)
                 cells.append(self._screen.paint(padded, _style(name, row[at])) if coloured else padded)
             lines.append("".join(cells).rstrip() + "\n")
         return "".join(lines)

@@ -1,5 +1,7 @@
 """`goqueue log cat`: which records are shown, and how."""
 
+import re
+
 import pytest
 
 from goqueue.model.record import Extension, Lane, Record
@@ -262,3 +264,15 @@ def test_the_end_of_a_log_that_cannot_be_opened_is_not_taken_for_nothing(person:
     (person.data_dir / "logs" / "n" / f"{0:020d}.log").mkdir()
     assert person.log("cat", "n").exit_code == 1
     assert person.log("verify", "n").exit_code == 1
+
+
+def test_colours_make_no_line_wider_than_the_terminal(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    due = Record(value=b"v" * 100, priority=Lane.HIGH, extension=Extension(deliver_at=-1000, expires_at=-1000))
+    person.write("n", (NOON, [due, Record(value=b"x")]))
+    shown = person.log("cat", "n").stdout
+    assert "\x1b[" in shown
+    assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 80 for line in shown.splitlines())
