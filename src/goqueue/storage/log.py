@@ -227,12 +227,15 @@ class Log:
         assert segment.derived is not None
         self._torn = True
         try:
-            with self.or_fail("writing"), self.files.use(segment.key) as file:
+            file = self.files.acquire(segment.key)
+            try:
                 write_all(file, position, block)
+            finally:
+                self.files.release(segment.key, file)
             self._unfinished = True
             segment.derived.add(position, block, scan)
-        except StorageFailed:
-            raise
+        except OSError as error:
+            raise self.fail(f"writing failed: {error}") from error
         except BaseException:
             self._mend()
             raise
