@@ -298,7 +298,7 @@ def _loses_any(log: Log, entry: SealedSegment, keep: Keep) -> bool:
     with log.use(segment) as file:
         for item in walk(file, segment.extent):
             if isinstance(item, Damage):
-                raise _Damaged
+                raise _Damaged if not segment.retired else Retired
             if not all(keep(item)):
                 return True
     return False
@@ -318,7 +318,7 @@ def _write_survivors(log: Log, group: list[SealedSegment], keep: Keep, done: Tra
             with log.use(segment) as file:
                 for item in walk(file, segment.extent):
                     if isinstance(item, Damage):
-                        raise _Damaged
+                        raise _Damaged if not segment.retired else Retired
                     block = _survivors(item, keep(item))
                     if block:
                         scan = codec.scan(block)

@@ -79,7 +79,12 @@ def walk(file: File, extent: Extent) -> Iterator[Run | Damage]:
     size = min(extent.size, file.size())
     want = limits.SCAN_CHUNK_BYTES
     while position < size:
-        data = memoryview(read_around(file, position, min(want, size - position)))
+        asked = min(want, size - position)
+        data = memoryview(read_around(file, position, asked))
+        if len(data) < asked:  # it became shorter meanwhile
+            size = position + len(data)
+            if not data:
+                break
         scan = codec.scan(data)
         good = in_order(scan, expected, limit=extent.limit, contiguous=extent.contiguous)
         if good:
@@ -104,7 +109,7 @@ def walk(file: File, extent: Extent) -> Iterator[Run | Damage]:
 
 def _damage(file: File, position: int, expected: int, extent: Extent, reason: str) -> Damage:
     """The damaged range that begins at `position`: it ends where the next record that can be believed begins."""
-    left = min(extent.size, file.size()) - position
+    left = max(min(extent.size, file.size()) - position, 0)
     window = min(2 * limits.SCAN_CHUNK_BYTES, left)
     budget = limits.RESYNC_BYTES
     while extent.resync and budget > 0:

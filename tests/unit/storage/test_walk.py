@@ -333,3 +333,20 @@ def test_behind_a_hostile_value_the_records_of_the_log_are_found(walked: Walker,
     items = walked(bytes(damaged), limit=104, size=len(data))
     assert found(items) == [100, 102, 103]
     assert [damage[:4] for damage in damages(items)] == [(101, 102, scan.positions[1], scan.positions[2])]
+
+
+@pytest.mark.parametrize("left", [0, 1, 33, 40, 1000])
+def test_a_file_that_becomes_shorter_while_it_is_walked_ends_there(left: int) -> None:
+    """Every size it may have by the second read: the rest is damage, and the walk comes to its end."""
+
+    class Shrinking:
+        def size(self) -> int:
+            return len(WHOLE)
+
+        def read(self, position: int, size: int) -> bytes:
+            return WHOLE[:left][position : position + size]
+
+    items = list(walk(Shrinking(), Extent(100, 120, len(WHOLE), contiguous=True)))  # type: ignore[arg-type]
+    whole = sum(1 for end in STARTS[1:] if end <= left)
+    assert found(items) == list(range(100, 100 + whole))
+    assert damages(items)[-1].next_offset == 120
