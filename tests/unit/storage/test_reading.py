@@ -199,7 +199,11 @@ def test_readers_beside_retention_only_lose_the_oldest(tmp_path: Path) -> None:
         seen = []
         offset = first
         while offset < end:
-            chunk = log.read(offset, max_bytes=700, to_offset=end)
+            try:
+                chunk = log.read(offset, max_bytes=700, to_offset=end)
+            except OffsetOutOfRange:
+                assert log.written.value > end + 50, "these were among the newest"
+                return
             for found in codec.decode(chunk.data):
                 check(found)
                 seen.append(found.offset)
