@@ -202,3 +202,22 @@ def test_a_sector_that_cannot_be_read_is_damage_of_the_records_in_it(tmp_path: P
     assert {each.path for each in found} == {str(path)}
     assert {offset for each in found for offset in range(each.first_offset, each.next_offset)} == lost
     assert found[0].position == positions(path)[min(lost)][0]
+
+
+def test_a_tail_file_that_is_gone_is_damage_up_to_the_synced_mark(closed: Log, tmp_path: Path) -> None:
+    """Nothing in the directory but the synced mark says that there was something."""
+    (tmp_path / "00000000000000000030.log").unlink()
+    (found,) = findings(tmp_path)
+    assert (found.severity, found.first_offset, found.next_offset) == (Severity.DAMAGE, 30, 35)
+
+
+def test_a_tail_file_that_is_gone_above_the_synced_mark_is_a_tear(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for number in range(3):
+        fill(log, 5, now=T0 + number)
+        log.roll()
+    fill(log, 5, now=T0 + 9)
+    (tmp_path / "00000000000000000005.log").unlink()
+    found = findings(tmp_path)
+    assert [(one.severity, one.first_offset) for one in found] == [(Severity.TEAR, 5)]
+    assert open_log(tmp_path).end_offset == 5
