@@ -36,12 +36,6 @@ class ReadOnlyDisk(LocalDisk):
         number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
         raise OSError(number, "is not a regular file", path)
 
-    def list(self, directory: str) -> list[str]:
-        try:
-            return super().list(directory)
-        except NotADirectoryError:
-            return []
-
     def make_directory(self, path: str) -> None:
         self._refuse(path)
 
