@@ -5,6 +5,7 @@ records get a checksum that fits, or the structure behind the checksum would nev
 """
 
 import random
+from array import array
 from collections.abc import Callable
 from types import ModuleType
 
@@ -13,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from goqueue.codec import reference
-from goqueue.codec.layout import Field, Problem
+from goqueue.codec.layout import Field, Problem, Scan
 from goqueue.model.errors import InvalidRecord
 from goqueue.model.record import Extension, Producer, Record
-from tests.unit.codec.samples import SAMPLES, bounds, columns, load_twin, refusal, reseal
+from tests.unit.codec.samples import SAMPLES, bounds, columns, findings, load_twin, refusal, reseal
 
 SMALL = tuple(record for record in SAMPLES if len(record.value or b"") < 100)
 EDGES = (0, 1, 2, 3, 4, 7, 8, 15, 16, 31, 32, 63, 64, 127, 128, 191, 254, 255)
@@ -58,6 +59,8 @@ def results(codec: ModuleType, block: bytes, chance: random.Random) -> list[obje
 
     return [
         columns(scan),
+        findings(codec.survey(block)),
+        codec.producer_runs(block, scan),
         bounds(codec.select(block, **wanted)),
         outcome(lambda: codec.decode(block)),
         outcome(lambda: codec.decode(block, verified=True)),
@@ -113,6 +116,71 @@ def test_the_twins_agree_about_mutated_blocks(compiled: ModuleType, part: int) -
         assert ours == theirs, f"seed {seed}: {block.hex()}"
         seen.add(reference.scan(block).problem)
     assert seen == set(Problem) - {Problem.PRODUCER}, "a mutation that should happen does not"
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_the_twins_agree_about_valid_blocks_of_several_producers(compiled: ModuleType, part: int) -> None:
+    longest = 0
+    for seed in range(part * 10_000, part * 10_000 + 1_000):
+        chance = random.Random(seed)
+        block = reference.encode(producing(chance))
+        ours, theirs = (results(codec, bytes(block), random.Random(seed)) for codec in (compiled, reference))
+        assert ours == theirs, f"seed {seed}: {block.hex()}"
+        scan, survey = reference.scan(block), reference.survey(block)
+        assert (survey.count, survey.end, survey.problem) == (len(scan), len(block), Problem.NONE)
+        runs = reference.producer_runs(block, scan)
+        assert sum(run[4] for run in runs) == len(reference.field_values(block, scan, Field.PRODUCER_ID)[0])
+        longest = max(longest, *(run[4] for run in runs), 0)
+    assert longest >= 5, "no run ever grows"
+
+
+def producing(chance: random.Random) -> list[Record]:
+    """Records of a few producers: mostly the next of the same one, sometimes anything else."""
+    edges = (0, 1, 2**31 - 2, 2**31 - 1, -1)
+    offset, producer = chance.choice((0, 2**62, 2**63 - 5)), Producer(1, 0, chance.choice(edges))
+    records = []
+    for _ in range(chance.choice((1, 4, 20))):
+        extension = Extension(
+            deliver_at=chance.choice((None, None, 5)),
+            producer=producer if chance.random() < 0.9 else None,
+            transaction=chance.choice((None, None, 6)),
+            blob=chance.choice((None, None, b"blob")),
+        )
+        value = bytes(chance.choice((0, 1, 40)))
+        records.append(Record(offset, chance.randrange(2**41), b"k", value, extension=extension))
+        offset = min(offset + chance.choice((1,) * 12 + (0, 2)), 2**63 - 1)
+        producer = Producer(producer.producer_id, producer.producer_epoch, (producer.sequence + 1) & (2**31 - 1))
+        if chance.random() < 0.15:
+            producer = Producer(chance.randrange(3), chance.randrange(-1, 2), chance.choice(edges))
+    return records
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    block=st.binary(max_size=120),
+    positions=st.lists(st.integers(0, 130) | st.integers(0, 2**32 - 1), max_size=4),
+    flags=st.integers(0, 31),
+    bits=st.integers(0, 2**16 - 1),
+)
+def test_the_twins_agree_about_scans_of_other_blocks(
+    compiled: ModuleType, block: bytes, positions: list[int], flags: int, bits: int
+) -> None:
+    numbers = array("q", range(len(positions)))
+    small = array("B", [flags] * len(positions))
+    places = array("I", positions)
+    scan = Scan(places, numbers, numbers, small, small, places, 0, Problem.NONE)
+    masked = bytearray(block)
+    if positions and positions[0] + 38 <= len(block):  # or hardly any block would have a mask with producer fields
+        masked[positions[0] + 36 : positions[0] + 38] = (bits | 0x18).to_bytes(2, "big")
+
+    def runs(codec: ModuleType, candidate: bytes | bytearray) -> object:
+        try:
+            return codec.producer_runs(candidate, scan)
+        except ValueError as error:
+            return str(error)
+
+    for candidate in (block, masked):
+        assert runs(compiled, candidate) == runs(reference, candidate)
 
 
 @settings(max_examples=300, deadline=None)

@@ -8,7 +8,7 @@ import importlib
 import os
 from typing import Final
 
-from goqueue.codec.layout import Field, Flag, Problem, Scan, Selection
+from goqueue.codec.layout import Field, Flag, Problem, Scan, Selection, Survey
 from goqueue.model.errors import InvalidSetting
 
 __all__ = [
@@ -18,15 +18,18 @@ __all__ = [
     "Problem",
     "Scan",
     "Selection",
+    "Survey",
     "crc32c",
     "decode",
     "encode",
     "field_values",
     "milestones",
     "murmur3",
+    "producer_runs",
     "scan",
     "select",
     "stamp",
+    "survey",
 ]
 
 
@@ -57,9 +60,11 @@ if COMPILED:
         field_values,
         milestones,
         murmur3,
+        producer_runs,
         scan,
         select,
         stamp,
+        survey,
     )
 else:
     from goqueue.codec.reference import (
@@ -69,7 +74,9 @@ else:
         field_values,
         milestones,
         murmur3,
+        producer_runs,
         scan,
         select,
         stamp,
+        survey,
     )

@@ -6,9 +6,11 @@ from goqueue.codec.reference import encode as encode
 from goqueue.codec.reference import field_values as field_values
 from goqueue.codec.reference import milestones as milestones
 from goqueue.codec.reference import murmur3 as murmur3
+from goqueue.codec.reference import producer_runs as producer_runs
 from goqueue.codec.reference import scan as scan
 from goqueue.codec.reference import select as select
 from goqueue.codec.reference import stamp as stamp
+from goqueue.codec.reference import survey as survey
 
 CONSTANTS: dict[str, int | bytes]
 FLAGS: dict[str, int]

@@ -15,7 +15,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from goqueue.codec.layout import EMPTY_BLOCK, REASONS, Problem as _Problem, Refusal, Scan, Selection
+from goqueue.codec.layout import EMPTY_BLOCK, REASONS, Problem as _Problem, Refusal, Scan, Selection, Survey
 from goqueue.model.errors import InvalidRecord
 from goqueue.model.record import Extension, Producer, Record
 
@@ -111,7 +111,7 @@ cdef struct Shape:
     size_t key_bytes
     size_t value_bytes
     size_t headers_bytes
-    uint32_t mask  # set by check_extension
+    uint32_t mask  # set by read_mask
     uint8_t flags
 
 cdef int locate(const uint8_t *p, size_t available, Shape *s) noexcept nogil:
@@ -154,28 +154,30 @@ cdef int locate(const uint8_t *p, size_t available, Shape *s) noexcept nogil:
             return TOO_LARGE
     return INCOMPLETE if available < s.size else OK
 
-cdef int check_extension(const uint8_t *p, Shape *s) noexcept nogil:
-    cdef size_t there = s.extension_bytes - EXTENSION_LENGTH_BYTES, expected, length
-    cdef uint32_t mask
+cdef inline size_t read_mask(const uint8_t *p, Shape *s) noexcept nogil:
+    """Set the mask; gives the bytes it needs for itself, its fields and a blob's length, 0 if they are not there."""
+    cdef size_t there = s.extension_bytes - EXTENSION_LENGTH_BYTES, needed
     if there < MASK_BYTES:
-        return BAD_EXTENSION
-    mask = load16(p + MASK_AT)
-    expected = MASK_BYTES + FIELD_BYTES * count_bits(mask & FIELDS_MASK)
-    if not mask or ((mask >> PRODUCER_ID) ^ (mask >> PRODUCER_SEQUENCE)) & 1 or expected > there:
+        return 0
+    s.mask = load16(p + MASK_AT)
+    needed = MASK_BYTES + FIELD_BYTES * count_bits(s.mask & FIELDS_MASK)
+    if s.mask >> BLOB_BIT:
+        needed += BLOB_LENGTH_BYTES
+    return 0 if needed > there else needed
+
+cdef int check_extension(const uint8_t *p, Shape *s) noexcept nogil:
+    cdef size_t expected = read_mask(p, s), length
+    cdef uint32_t mask = s.mask
+    if not expected or not mask or ((mask >> PRODUCER_ID) ^ (mask >> PRODUCER_SEQUENCE)) & 1:
         return BAD_EXTENSION
     if (mask >> PRODUCER_SEQUENCE) & 1 and load16(p + field_at(mask, PRODUCER_SEQUENCE) + 2):
         return BAD_EXTENSION
     if mask >> BLOB_BIT:
-        if expected + BLOB_LENGTH_BYTES > there:
-            return BAD_EXTENSION
-        length = load16(p + MASK_AT + expected)
+        length = load16(p + MASK_AT + expected - BLOB_LENGTH_BYTES)
         if length > MAX_BLOB_BYTES:
             return BAD_EXTENSION
-        expected += BLOB_LENGTH_BYTES + length
-    if expected != there:
-        return BAD_EXTENSION
-    s.mask = mask
-    return OK
+        expected += length
+    return OK if expected == s.extension_bytes - EXTENSION_LENGTH_BYTES else BAD_EXTENSION
 
 cdef int check_headers(const uint8_t *p, size_t there) noexcept nogil:
     cdef size_t at = HEADER_COUNT_BYTES, pieces
@@ -457,6 +459,31 @@ def select(block, *, int64_t from_offset, int64_t to_offset, int64_t max_count, 
         last_offset = offset
     return Selection(start, end, count, last_offset, PROBLEM_OF[problem])
 
+def survey(block):
+    """What the block's records have and how large they are, from headers and masks alone; no checksum is looked at.
+
+    Never raises for what the bytes are. A record that `scan` accepts can be walked; not the other way round.
+    """
+    cdef Bytes view = Bytes(block)
+    cdef Shape s
+    cdef size_t count = 0, largest = 0, end = 0, message
+    cdef uint32_t flags = 0, fields = 0
+    cdef int problem = OK
+    while end < view.size:
+        problem = locate(view.data + end, view.size - end, &s)
+        if not problem and s.flags & EXTENSION and not read_mask(view.data + end, &s):
+            problem = BAD_EXTENSION
+        if problem:
+            break
+        count += 1
+        flags |= s.flags
+        fields |= s.mask
+        message = s.key_bytes + s.value_bytes + s.headers_bytes
+        if message > largest:
+            largest = message
+        end += s.size
+    return Survey(count, flags, fields, largest, end, PROBLEM_OF[problem])
+
 def decode(block, *, bint verified=False):
     """Every record of the block; raises `InvalidRecord` at the first problem.
 
@@ -522,7 +549,7 @@ cdef object decode_extension(const uint8_t *p, Shape *s):
         return None
     if (mask >> PRODUCER_ID) & 1:
         packed = load64(p + field_at(mask, PRODUCER_SEQUENCE))
-        producer = PRODUCER_TYPE(decode_field(p, mask, PRODUCER_ID), packed >> 48, <int32_t><uint32_t>packed)
+        producer = PRODUCER_TYPE(decode_field(p, mask, PRODUCER_ID), epoch_of(packed), sequence_of(packed))
     if mask >> BLOB_BIT:
         blob_at = p + field_at(mask, BLOB_BIT)
         blob = PyBytes_FromStringAndSize(<const char *>blob_at + BLOB_LENGTH_BYTES, load16(blob_at))
@@ -565,6 +592,73 @@ def field_values(block, scan, int field):
         values.data.as_longlongs[found] = load64(view.data + at)
         found += 1
     return ordinals, values
+
+def producer_runs(block, scan):
+    """The records with producer fields that `scan` found in `block`, in order, neighbours folded into runs.
+
+    A run is (producer id, producer epoch, first sequence, first offset, count, last timestamp). A record extends
+    the run of the record before it when it has the same id and epoch, and the next sequence and offset.
+    """
+    cdef Bytes view = Bytes(block)
+    cdef array.array flags = scan.flags
+    cdef array.array positions = scan.positions
+    cdef array.array offsets = scan.offsets
+    cdef array.array timestamps = scan.timestamps
+    cdef list runs = []
+    cdef Py_ssize_t i, count = 0  # 0: the record before this one is in no run
+    cdef size_t at
+    cdef uint32_t mask
+    cdef int64_t producer_id, packed, offset
+    cdef int64_t last_id = 0, last_packed = 0, last_offset = 0, first_packed = 0, first_offset = 0
+    if not len(positions) == len(offsets) == len(timestamps) == len(flags):
+        raise ValueError("a scan with columns of different lengths")
+    for i in range(len(flags)):
+        mask = 0
+        if flags.data.as_uchars[i] & EXTENSION:
+            at = positions.data.as_uints[i]
+            if at + FIELDS_AT > view.size:
+                raise ValueError("the scan is not of this block")
+            mask = load16(view.data + at + MASK_AT)
+        if not (mask >> PRODUCER_ID) & (mask >> PRODUCER_SEQUENCE) & 1:
+            if count:
+                runs.append(run_of(last_id, first_packed, first_offset, count, timestamps.data.as_longlongs[i - 1]))
+                count = 0
+            continue
+        at += field_at(mask, PRODUCER_ID)
+        if at + 2 * FIELD_BYTES > view.size:
+            raise ValueError("the scan is not of this block")
+        producer_id = load64(view.data + at)
+        packed = load64(view.data + at + FIELD_BYTES)
+        offset = offsets.data.as_longlongs[i]
+        if (
+            count and producer_id == last_id and epoch_of(packed) == epoch_of(last_packed)
+            and sequence_of(packed) == ((sequence_of(last_packed) + 1) & SEQUENCE_MASK)
+            and offset > last_offset and offset - 1 == last_offset  # in this order nothing can overflow
+        ):
+            count += 1
+        else:
+            if count:
+                runs.append(run_of(last_id, first_packed, first_offset, count, timestamps.data.as_longlongs[i - 1]))
+            count = 1
+            first_packed = packed
+            first_offset = offset
+        last_id = producer_id
+        last_packed = packed
+        last_offset = offset
+    if count:
+        runs.append(run_of(last_id, first_packed, first_offset, count, timestamps.data.as_longlongs[len(flags) - 1]))
+    return runs
+
+cdef inline int64_t epoch_of(int64_t packed) noexcept nogil:
+    """Of a PRODUCER_SEQUENCE field, signed."""
+    return packed >> 48
+
+cdef inline int64_t sequence_of(int64_t packed) noexcept nogil:
+    """Of a PRODUCER_SEQUENCE field, signed."""
+    return <int32_t><uint32_t>packed
+
+cdef inline tuple run_of(int64_t producer_id, int64_t packed, int64_t offset, Py_ssize_t count, int64_t timestamp):
+    return producer_id, epoch_of(packed), sequence_of(packed), offset, count, timestamp
 
 def milestones(scan, *, int64_t base, int64_t start, int64_t since, int64_t interval):
     """Index points: relative offsets ('I'), file positions ('I') and timestamps ('q') of some of the records.

@@ -166,3 +166,22 @@ class Selection:
         """Offset of the last record selected; -1 when none was."""
         self.problem = problem
         """Why the walk ended at a record it could not accept; NONE when a bound or the block's end ended it."""
+
+
+class Survey:
+    """What a walk over a block's headers found, without a look at checksums or content."""
+
+    __slots__ = ("count", "end", "fields", "flags", "largest", "problem")
+
+    def __init__(self, count: int, flags: int, fields: int, largest: int, end: int, problem: Problem) -> None:
+        self.count = count
+        self.flags = flags
+        """`Flag` bits that any record has."""
+        self.fields = fields
+        """Extension mask bits that any record has: `Field` bits, unknown ones, and the blob's."""
+        self.largest = largest
+        """Bytes of key, value and headers of the largest message; 0 when there is none."""
+        self.end = end
+        """Where the walk stopped."""
+        self.problem = problem
+        """Why the record at `end` could not be walked; NONE when the block ends there."""

@@ -1,9 +1,7 @@
 """The record format in plain Python: read this to learn it. `_compiled.pyx` is its twin, much faster.
 
 A block is records back to back. Every function here walks one from its start and trusts nothing in it:
-a length is compared with its limit before it is used, and with the bytes there are before they are
-touched. The order of the checks is part of the contract, so that both twins name the same problem:
-the fixed header, the total length, the checksum, then what is inside the extension and the headers.
+`codec.inspection` looks at one record, in an order that both twins keep, so that they name the same problem.
 
 This module knows bytes only: no files, no clocks, no topics.
 """
@@ -11,188 +9,69 @@ This module knows bytes only: no files, no clocks, no topics.
 import struct
 from array import array
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import crc32c as crc32c_package
 import mmh3
 
 from goqueue.codec.encoding import LONG, SEQUENCE, SHORT, checksum, encode
+from goqueue.codec.inspection import (
+    FIELDS_AT,
+    MASK_AT,
+    Block,
+    Broken,
+    Parts,
+    examine,
+    field_bits,
+    locate,
+    read_mask,
+    view_of,
+)
 from goqueue.codec.layout import (
     BLOB_BIT,
     BLOB_LENGTH_BYTES,
     CRC_AT,
     EMPTY_BLOCK,
-    EXTENSION_LENGTH_BYTES,
     FIELD_BYTES,
-    HEADER,
     HEADER_BYTES,
     HEADER_COUNT_BYTES,
     HEADER_LENGTH_BYTES,
-    LANES,
-    MAGIC,
     MASK_BYTES,
-    MAX_EXTENSION_BYTES,
     OFFSET_AT,
     REASONS,
     TIMESTAMP_AT,
-    VERSION,
     Field,
     Flag,
     Problem,
     Scan,
     Selection,
+    Survey,
 )
 from goqueue.model.errors import InvalidRecord
-from goqueue.model.limits import MAX_BLOB_BYTES, MAX_RECORD_BYTES
 from goqueue.model.record import Extension, Producer, Record
 
-__all__ = ["crc32c", "decode", "encode", "field_values", "milestones", "murmur3", "scan", "select", "stamp"]
+__all__ = [
+    "crc32c",
+    "decode",
+    "encode",
+    "field_values",
+    "milestones",
+    "murmur3",
+    "producer_runs",
+    "scan",
+    "select",
+    "stamp",
+    "survey",
+]
 
-Block = bytes | bytearray | memoryview
 assert array("I").itemsize == 4
 assert array("q").itemsize == 8
 
-ALL_FLAGS: Final = int(Flag.EXTENSION | Flag.NO_KEY | Flag.NO_VALUE | Flag.CONTROL | Flag.COMMIT)
-EXTENSION_AT: Final = HEADER_BYTES
-MASK_AT: Final = EXTENSION_AT + EXTENSION_LENGTH_BYTES
-FIELDS_AT: Final = MASK_AT + MASK_BYTES
 MAX_INT64: Final = 2**63 - 1
 MAX_STAMP: Final = 2**62
 """Offsets and timestamps to stamp lie below this, so that adding to one cannot overflow."""
 SEQUENCE_MASK: Final = 2**31 - 1
 """A producer's sequence goes on at 0 after this."""
-
-
-class _Broken(Exception):
-    """The bytes looked at are not a record."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        self.problem = problem
-
-
-class _Parts(NamedTuple):
-    """One record's fixed values, and where its parts begin, as positions in its block."""
-
-    start: int
-    flags: int
-    checksum: int
-    offset: int
-    timestamp: int
-    priority: int
-    key: int
-    value: int
-    headers: int
-    end: int
-
-
-# --- Looking at one record
-
-
-def _locate(block: memoryview, start: int) -> _Parts:
-    """Check the fixed header and the total length: after this every part lies inside the block."""
-    available = len(block) - start
-    if available < HEADER_BYTES:
-        raise _Broken(_problem_of_beginning(bytes(block[start:])))
-    magic, version, flags, checksum, offset, timestamp, priority, reserved, key_bytes, value_bytes, headers_bytes = (
-        HEADER.unpack_from(block, start)
-    )
-    if magic != MAGIC:
-        raise _Broken(Problem.MAGIC)
-    if version != VERSION:
-        raise _Broken(Problem.VERSION)
-    if flags & ~ALL_FLAGS or (flags & Flag.COMMIT and not flags & Flag.CONTROL):
-        raise _Broken(Problem.FLAGS)
-    if reserved:
-        raise _Broken(Problem.RESERVED)
-    if priority >= LANES:
-        raise _Broken(Problem.PRIORITY)
-    if (flags & Flag.NO_KEY and key_bytes) or (flags & Flag.NO_VALUE and value_bytes):
-        raise _Broken(Problem.LENGTHS)
-    extension_bytes = EXTENSION_LENGTH_BYTES if flags & Flag.EXTENSION else 0
-    if HEADER_BYTES + extension_bytes + key_bytes + value_bytes + headers_bytes > MAX_RECORD_BYTES:
-        raise _Broken(Problem.TOO_LARGE)
-    if flags & Flag.EXTENSION:
-        if available < MASK_AT:
-            raise _Broken(Problem.INCOMPLETE)
-        (length,) = SHORT.unpack_from(block, start + EXTENSION_AT)
-        if length > MAX_EXTENSION_BYTES:
-            raise _Broken(Problem.TOO_LARGE)
-        extension_bytes += length
-    key = start + HEADER_BYTES + extension_bytes
-    value = key + key_bytes
-    headers = value + value_bytes
-    end = headers + headers_bytes
-    if end - start > MAX_RECORD_BYTES:
-        raise _Broken(Problem.TOO_LARGE)
-    if end > len(block):
-        raise _Broken(Problem.INCOMPLETE)
-    return _Parts(start, flags, checksum, offset, timestamp, priority, key, value, headers, end)
-
-
-def _problem_of_beginning(beginning: bytes) -> Problem:
-    """Less than a header: could it still become a record?"""
-    if not MAGIC.startswith(beginning[: len(MAGIC)]):
-        return Problem.MAGIC
-    if beginning[len(MAGIC) : len(MAGIC) + 1] not in (b"", bytes([VERSION])):
-        return Problem.VERSION
-    return Problem.INCOMPLETE
-
-
-def _examine(block: memoryview, start: int, *, verify: bool = True) -> _Parts:
-    """Check everything about the record at `start`."""
-    parts = _locate(block, start)
-    if verify and checksum(block[start : parts.end]) != parts.checksum:
-        raise _Broken(Problem.CHECKSUM)
-    if parts.flags & Flag.EXTENSION:
-        _check_extension(block[start + MASK_AT : parts.key])
-    if parts.end > parts.headers:
-        _check_headers(block[parts.headers : parts.end])
-    return parts
-
-
-def _field_bits(mask: int) -> list[int]:
-    """The bits of `mask` that stand for a fixed-width field, in the order of their fields."""
-    return [bit for bit in range(BLOB_BIT) if mask >> bit & 1]
-
-
-def _check_extension(body: memoryview) -> None:
-    """`body` is what follows the extension's length: the mask, its fields, and the blob if there is one."""
-    if len(body) < MASK_BYTES:
-        raise _Broken(Problem.EXTENSION)
-    (mask,) = SHORT.unpack_from(body)
-    bits = _field_bits(mask)
-    expected = MASK_BYTES + len(bits) * FIELD_BYTES
-    if not mask or (Field.PRODUCER_ID in bits) != (Field.PRODUCER_SEQUENCE in bits) or expected > len(body):
-        raise _Broken(Problem.EXTENSION)
-    if Field.PRODUCER_SEQUENCE in bits:
-        _, zero, _ = SEQUENCE.unpack_from(body, MASK_BYTES + bits.index(Field.PRODUCER_SEQUENCE) * FIELD_BYTES)
-        if zero:
-            raise _Broken(Problem.EXTENSION)
-    if mask >> BLOB_BIT:
-        if expected + BLOB_LENGTH_BYTES > len(body):
-            raise _Broken(Problem.EXTENSION)
-        (length,) = SHORT.unpack_from(body, expected)
-        if length > MAX_BLOB_BYTES:
-            raise _Broken(Problem.EXTENSION)
-        expected += BLOB_LENGTH_BYTES + length
-    if expected != len(body):
-        raise _Broken(Problem.EXTENSION)
-
-
-def _check_headers(section: memoryview) -> None:
-    """A count of at least one, then names and values that end exactly where the section does."""
-    if len(section) < HEADER_COUNT_BYTES:
-        raise _Broken(Problem.HEADERS)
-    (count,) = SHORT.unpack_from(section)
-    at = HEADER_COUNT_BYTES
-    for _ in range(2 * count):
-        if at + HEADER_LENGTH_BYTES > len(section):
-            raise _Broken(Problem.HEADERS)
-        (length,) = SHORT.unpack_from(section, at)
-        at += HEADER_LENGTH_BYTES + length
-    if not count or at != len(section):
-        raise _Broken(Problem.HEADERS)
 
 
 # --- Stamping
@@ -205,7 +84,7 @@ def stamp(block: bytearray | memoryview, *, offset: int, timestamp: int, produce
     No length ever changes. A relative time too far away to be written becomes the last time there is, and
     a producer's sequence goes on at 0 after 2**31 - 1.
     """
-    view = _view(block)
+    view = view_of(block)
     if view.readonly:
         raise BufferError("a block to stamp must be writable")
     _check_stamp(offset=offset, timestamp=timestamp, producer=producer)
@@ -216,9 +95,9 @@ def stamp(block: bytearray | memoryview, *, offset: int, timestamp: int, produce
     while columns.end < len(view):
         index = len(heads)
         try:
-            parts = _examine(view, columns.end)
+            parts = examine(view, columns.end)
             heads.append(_stamped_head(view, parts, index, offset + index, timestamp, producer))
-        except _Broken as broken:
+        except Broken as broken:
             raise InvalidRecord(REASONS[broken.problem], index=index, position=columns.end) from None
         columns.add(view, parts._replace(offset=offset + index, timestamp=timestamp))
     for position, head in zip(columns.positions, heads, strict=True):
@@ -238,7 +117,7 @@ def _check_stamp(*, offset: int, timestamp: int, producer: Producer | None) -> N
 
 
 def _stamped_head(
-    block: memoryview, parts: _Parts, index: int, offset: int, timestamp: int, producer: Producer | None
+    block: memoryview, parts: Parts, index: int, offset: int, timestamp: int, producer: Producer | None
 ) -> bytearray:
     """The part of the record that stamping changes, as it will be: header and fixed-width fields."""
     start = parts.start
@@ -246,7 +125,7 @@ def _stamped_head(
     head_bytes = HEADER_BYTES
     if parts.flags & Flag.EXTENSION:
         (mask,) = SHORT.unpack_from(block, start + MASK_AT)
-        bits = _field_bits(mask)
+        bits = field_bits(mask)
         head_bytes = FIELDS_AT + len(bits) * FIELD_BYTES
     at = {bit: FIELDS_AT + ordinal * FIELD_BYTES for ordinal, bit in enumerate(bits)}
     head = bytearray(block[start : start + head_bytes])
@@ -259,7 +138,7 @@ def _stamped_head(
         _resolve(head, at[Field.EXPIRES_AT], due)
     if producer is not None:
         if Field.PRODUCER_ID not in at:
-            raise _Broken(Problem.PRODUCER)
+            raise Broken(Problem.PRODUCER)
         LONG.pack_into(head, at[Field.PRODUCER_ID], producer.producer_id)
         sequence = (producer.sequence + index) & SEQUENCE_MASK
         SEQUENCE.pack_into(head, at[Field.PRODUCER_SEQUENCE], producer.producer_epoch, 0, sequence)
@@ -282,12 +161,12 @@ def _resolve(head: bytearray, at: int, base: int) -> int:
 
 def scan(block: Block) -> Scan:
     """The block's valid prefix; never raises for what the bytes are."""
-    view = _view(block)
+    view = view_of(block)
     columns = _Columns()
     while columns.end < len(view):
         try:
-            columns.add(view, _examine(view, columns.end))
-        except _Broken as broken:
+            columns.add(view, examine(view, columns.end))
+        except Broken as broken:
             return columns.scan(broken.problem)
     return columns.scan(Problem.NONE)
 
@@ -298,14 +177,14 @@ def select(block: Block, *, from_offset: int, to_offset: int, max_count: int, ma
     The first record is taken even if it is larger than `max_bytes`. The walk ends at `Selection.end`, and
     that is where `problem` is; a block that the caller cut short ends with INCOMPLETE like any other.
     """
-    view = _view(block)
+    view = view_of(block)
     start = end = count = 0
     last_offset = -1
     problem = Problem.NONE
     while end < len(view) and count < max_count:
         try:
-            parts = _examine(view, end)
-        except _Broken as broken:
+            parts = examine(view, end)
+        except Broken as broken:
             problem = broken.problem
             break
         if not count and parts.offset < from_offset:
@@ -319,25 +198,48 @@ def select(block: Block, *, from_offset: int, to_offset: int, max_count: int, ma
     return Selection(start, end, count, last_offset, problem)
 
 
+def survey(block: Block) -> Survey:
+    """What the block's records have and how large they are, from headers and masks alone; no checksum is looked at.
+
+    Never raises for what the bytes are. A record that `scan` accepts can be walked; not the other way round.
+    """
+    view = view_of(block)
+    count = flags = fields = largest = end = 0
+    problem = Problem.NONE
+    while end < len(view):
+        try:
+            parts = locate(view, end)
+            mask = read_mask(view[end + MASK_AT : parts.key])[0] if parts.flags & Flag.EXTENSION else 0
+        except Broken as broken:
+            problem = broken.problem
+            break
+        count += 1
+        flags |= parts.flags
+        fields |= mask
+        largest = max(largest, parts.end - parts.key)
+        end = parts.end
+    return Survey(count, flags, fields, largest, end, problem)
+
+
 def decode(block: Block, *, verified: bool = False) -> list[Record]:
     """Every record of the block; raises `InvalidRecord` at the first problem.
 
     `verified` leaves out the checksums, for bytes whose checksums were just looked at; nothing else.
     """
-    view = _view(block)
+    view = view_of(block)
     records: list[Record] = []
     position = 0
     while position < len(view):
         try:
-            parts = _examine(view, position, verify=not verified)
-        except _Broken as broken:
+            parts = examine(view, position, verify=not verified)
+        except Broken as broken:
             raise InvalidRecord(REASONS[broken.problem], index=len(records), position=position) from None
         records.append(_decode_one(view, parts))
         position = parts.end
     return records
 
 
-def _decode_one(block: memoryview, parts: _Parts) -> Record:
+def _decode_one(block: memoryview, parts: Parts) -> Record:
     return Record(
         offset=parts.offset,
         timestamp=parts.timestamp,
@@ -368,7 +270,7 @@ def _decode_headers(section: memoryview) -> Iterator[tuple[str, bytes]]:
 def _decode_extension(body: memoryview) -> Extension | None:
     """None when all that is set is unknown to this version."""
     (mask,) = SHORT.unpack_from(body)
-    bits = _field_bits(mask)
+    bits = field_bits(mask)
     at = {bit: MASK_BYTES + ordinal * FIELD_BYTES for ordinal, bit in enumerate(bits)}
 
     def number(field: Field) -> int | None:
@@ -395,7 +297,7 @@ def _decode_extension(body: memoryview) -> Extension | None:
 
 def field_values(block: Block, scan: Scan, field: Field) -> "tuple[array[int], array[int]]":
     """Ordinals ('I') and values ('q') of one fixed-width field over the records that `scan` found in `block`."""
-    view = _view(block)
+    view = view_of(block)
     if not 0 <= field < BLOB_BIT or len(scan.positions) != len(scan.flags):
         raise ValueError("no such field, or a scan with columns of different lengths")
     ordinals = array("I")
@@ -407,13 +309,55 @@ def field_values(block: Block, scan: Scan, field: Field) -> "tuple[array[int], a
         try:
             (mask,) = SHORT.unpack_from(view, position + MASK_AT)
             if mask >> field & 1:
-                before = len(_field_bits(mask & ((1 << field) - 1)))
+                before = len(field_bits(mask & ((1 << field) - 1)))
                 (value,) = LONG.unpack_from(view, position + FIELDS_AT + before * FIELD_BYTES)
                 ordinals.append(ordinal)
                 values.append(value)
         except struct.error:
             raise ValueError("the scan is not of this block") from None
     return ordinals, values
+
+
+def producer_runs(block: Block, scan: Scan) -> list[tuple[int, int, int, int, int, int]]:
+    """The records with producer fields that `scan` found in `block`, in order, neighbours folded into runs.
+
+    A run is (producer id, producer epoch, first sequence, first offset, count, last timestamp). A record extends
+    the run of the record before it when it has the same id and epoch, and the next sequence and offset.
+    """
+    view = view_of(block)
+    if not len(scan.positions) == len(scan.offsets) == len(scan.timestamps) == len(scan.flags):
+        raise ValueError("a scan with columns of different lengths")
+    runs: list[tuple[int, int, int, int, int, int]] = []
+    expected: tuple[int, int, int, int] | None = None
+    for ordinal, flags in enumerate(scan.flags):
+        try:
+            fields = _producer_fields(view, scan.positions[ordinal]) if flags & Flag.EXTENSION else None
+        except struct.error:
+            raise ValueError("the scan is not of this block") from None
+        if fields is None:
+            expected = None
+            continue
+        offset, timestamp = scan.offsets[ordinal], scan.timestamps[ordinal]
+        if (*fields, offset) == expected:
+            first, count = runs[-1][:4], runs[-1][4]
+            runs[-1] = (*first, count + 1, timestamp)
+        else:
+            runs.append((*fields, offset, 1, timestamp))
+        producer_id, producer_epoch, sequence = fields
+        expected = (producer_id, producer_epoch, (sequence + 1) & SEQUENCE_MASK, offset + 1)
+    return runs
+
+
+def _producer_fields(block: memoryview, position: int) -> tuple[int, int, int] | None:
+    """Id, epoch and sequence in the extension of the record at `position`, if they are there."""
+    (mask,) = SHORT.unpack_from(block, position + MASK_AT)
+    bits = field_bits(mask)
+    if Field.PRODUCER_ID not in bits or Field.PRODUCER_SEQUENCE not in bits:
+        return None
+    at = position + FIELDS_AT + bits.index(Field.PRODUCER_ID) * FIELD_BYTES
+    (producer_id,) = LONG.unpack_from(block, at)
+    producer_epoch, _, sequence = SEQUENCE.unpack_from(block, at + FIELD_BYTES)
+    return producer_id, producer_epoch, sequence
 
 
 def milestones(
@@ -456,7 +400,7 @@ class _Columns:
         self.key_hashes = array("I")
         self.end = 0
 
-    def add(self, block: memoryview, parts: _Parts) -> None:
+    def add(self, block: memoryview, parts: Parts) -> None:
         self.positions.append(parts.start)
         self.offsets.append(parts.offset)
         self.timestamps.append(parts.timestamp)
@@ -469,12 +413,3 @@ class _Columns:
         return Scan(
             self.positions, self.offsets, self.timestamps, self.flags, self.lanes, self.key_hashes, self.end, problem
         )
-
-
-def _view(block: Block) -> memoryview:
-    view = memoryview(block)
-    if not view.c_contiguous:
-        raise BufferError("a block must be contiguous")
-    if view.nbytes > 0xFFFF_FFFF:
-        raise ValueError("a block must be smaller than 4 GiB: positions in it have four bytes")
-    return view.cast("B")

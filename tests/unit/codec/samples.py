@@ -2,12 +2,13 @@
 
 import importlib
 import os
+import struct
 from types import ModuleType
 
 import crc32c
 import pytest
 
-from goqueue.codec.layout import Scan, Selection
+from goqueue.codec.layout import HEADER, Flag, Scan, Selection, Survey
 from goqueue.model.errors import InvalidRecord
 from goqueue.model.record import Extension, Producer, Record
 
@@ -68,7 +69,11 @@ def bounds(selection: Selection) -> tuple[object, ...]:
     return (selection.start, selection.end, selection.count, selection.last_offset, selection.problem)
 
 
-def refusal(error: InvalidRecord) -> tuple[str, int, int]:
+def findings(survey: Survey) -> tuple[object, ...]:
+    return (survey.count, survey.flags, survey.fields, survey.largest, survey.end, survey.problem)
+
+
+def refusal(error: InvalidRecord) -> tuple[object, ...]:
     return (error.reason, error.index, error.position)
 
 
@@ -77,3 +82,24 @@ def reseal(record: bytes | bytearray) -> bytearray:
     sealed = bytearray(record)
     sealed[4:8] = crc32c.crc32c(sealed[8:], crc32c.crc32c(sealed[:4])).to_bytes(4, "big")
     return sealed
+
+
+def header(
+    *,
+    magic: bytes = b"GQ",
+    version: int = 1,
+    flags: int = 0,
+    priority: int = 2,
+    reserved: int = 0,
+    key: int = 0,
+    value: int = 0,
+    headers: int = 0,
+) -> bytes:
+    """A record's fixed header, not sealed."""
+    return HEADER.pack(magic, version, flags, 0, 0, 0, priority, reserved, key, value, headers)
+
+
+def extended(extension: bytes, *, length: int | None = None) -> bytearray:
+    """A record with these bytes as its extension, sealed."""
+    length = len(extension) if length is None else length
+    return reseal(header(flags=Flag.EXTENSION) + struct.pack(">H", length) + extension)

@@ -7,30 +7,10 @@ from types import ModuleType
 import mmh3
 import pytest
 
-from goqueue.codec.layout import HEADER, HEADER_BYTES, MAX_EXTENSION_BYTES, Flag, Problem
+from goqueue.codec.layout import HEADER_BYTES, MAX_EXTENSION_BYTES, Flag, Problem
 from goqueue.model.limits import MAX_RECORD_BYTES
 from goqueue.model.record import Extension, Producer, Record
-from tests.unit.codec.samples import SAMPLES, boundaries, reseal
-
-
-def header(
-    *,
-    magic: bytes = b"GQ",
-    version: int = 1,
-    flags: int = 0,
-    priority: int = 2,
-    reserved: int = 0,
-    key: int = 0,
-    value: int = 0,
-    headers: int = 0,
-) -> bytes:
-    return HEADER.pack(magic, version, flags, 0, 0, 0, priority, reserved, key, value, headers)
-
-
-def extended(extension: bytes, *, length: int | None = None) -> bytearray:
-    """A record with these bytes as its extension, sealed."""
-    length = len(extension) if length is None else length
-    return reseal(header(flags=Flag.EXTENSION) + struct.pack(">H", length) + extension)
+from tests.unit.codec.samples import SAMPLES, boundaries, extended, header, reseal
 
 
 def with_headers(section: bytes) -> bytearray:
