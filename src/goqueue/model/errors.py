@@ -4,19 +4,35 @@ GoQueueError
 ├── InvalidRequest            what was asked cannot be right; nothing changed
 │   ├── InvalidRecord         a record or block that breaks the format
 │   ├── InvalidSetting        a setting out of range
+│   ├── MethodNotAllowed      the path is known, not with this method
+│   ├── NotBuilt              it names a feature that this version does not have
 │   ├── OffsetOutOfRange      before the start of a log, or past its end where that matters
-│   └── StaleEpoch            a leader epoch older than the log has seen
+│   ├── ProtocolError         bytes on the wire port that are not our protocol
+│   ├── StaleEpoch            a leader epoch older than the log has seen
+│   └── TooLarge              a message, body or frame over its limit
+├── NotFound                  what it names is not there
+│   ├── UnknownOperation      no such route, method or operation code
+│   ├── UnknownPartition
+│   ├── UnknownProducer       an id that was never given out, or was forgotten: initialise again
+│   └── UnknownTopic
+├── Conflict                  right on its own, but not with what is there
+│   ├── OutOfSequence         a producer left out messages, or repeats some that are no longer remembered
+│   ├── ProducerFenced        a newer epoch of the same producer has taken over
+│   └── TopicExists
 ├── Unavailable               right request, wrong moment
+│   ├── Busy                  as many bytes are in flight as the broker allows
 │   ├── DiskFull              no space: refused, nothing changed, try again when there is space
 │   ├── DirectoryLocked       another process has the data directory
-│   └── LogClosed             the log was closed or lost its disk
+│   ├── Draining              the broker is stopping
+│   ├── LogClosed             the log was closed or lost its disk
+│   └── RequestTimeout        it took longer than the one who asked, or the broker, would wait
 ├── DamagedData               bytes on disk are not what was written
 │   ├── Quarantined           a range of offsets cannot be read; others can
 │   └── DamagedState          a small file that is hard state fails its checksum
 └── StorageFailed             writing or syncing failed; the process must stop
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class GoQueueError(Exception):
@@ -24,6 +40,14 @@ class GoQueueError(Exception):
 
     code: ClassVar[str] = "internal"
     retriable: ClassVar[bool] = False
+
+    index: int | None = None
+    """Which message of a request it is about, counted from 0, if it is about one."""
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What a program needs to act on the error, beside its code."""
+        return {} if self.index is None else {"index": self.index}
 
 
 class InvalidRequest(GoQueueError):
@@ -41,6 +65,10 @@ class InvalidRecord(InvalidRequest):
         self.index = index
         self.position = position
 
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"index": self.index, "reason": self.reason}
+
 
 class InvalidSetting(InvalidRequest):
     code = "invalid_setting"
@@ -55,14 +83,98 @@ class OffsetOutOfRange(InvalidRequest):
         self.start = start
         self.end = end
 
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"offset": self.offset, "earliest": self.start, "latest": self.end}
+
+
+class MethodNotAllowed(InvalidRequest):
+    code = "method_not_allowed"
+
+    def __init__(self, reason: str, *, allowed: str) -> None:
+        super().__init__(reason)
+        self.allowed = allowed
+
+
+class NotBuilt(InvalidRequest):
+    """A field, setting or parameter whose feature is not here yet: refused by name, never ignored."""
+
+    code = "not_available"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} is not available in this version of GoQueue; leave it out")
+        self.name = name
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"field": self.name}
+
+
+class ProtocolError(InvalidRequest):
+    code = "protocol_error"
+
 
 class StaleEpoch(InvalidRequest):
     code = "stale_epoch"
 
 
+class TooLarge(InvalidRequest):
+    code = "too_large"
+
+
+class NotFound(GoQueueError):
+    code = "not_found"
+
+
+class UnknownOperation(NotFound):
+    code = "unknown_operation"
+
+
+class UnknownPartition(NotFound):
+    code = "unknown_partition"
+
+
+class UnknownProducer(NotFound):
+    code = "unknown_producer"
+
+
+class UnknownTopic(NotFound):
+    code = "unknown_topic"
+
+
+class Conflict(GoQueueError):
+    code = "conflict"
+
+
+class OutOfSequence(Conflict):
+    """`expected` is the sequence that would have been accepted."""
+
+    code = "out_of_sequence"
+
+    def __init__(self, reason: str, *, expected: int) -> None:
+        super().__init__(reason)
+        self.expected = expected
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"expected": self.expected}
+
+
+class ProducerFenced(Conflict):
+    code = "producer_fenced"
+
+
+class TopicExists(Conflict):
+    code = "topic_exists"
+
+
 class Unavailable(GoQueueError):
     code = "unavailable"
     retriable = True
+
+
+class Busy(Unavailable):
+    code = "busy"
 
 
 class DiskFull(Unavailable):
@@ -73,8 +185,16 @@ class DirectoryLocked(Unavailable):
     code = "directory_locked"
 
 
+class Draining(Unavailable):
+    code = "draining"
+
+
 class LogClosed(Unavailable):
     code = "log_closed"
+
+
+class RequestTimeout(Unavailable):
+    code = "request_timeout"
 
 
 class DamagedData(GoQueueError):
@@ -94,10 +214,17 @@ class Quarantined(DamagedData):
         self.where = where
         self.reason = reason
 
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"first": self.first, "next_offset": self.next_offset, "reason": self.reason}
+
 
 class DamagedState(DamagedData):
     code = "damaged_state"
 
 
 class StorageFailed(GoQueueError):
+    """Whether what was asked is done is not known; an idempotent producer may ask again after a restart."""
+
     code = "storage_failed"
+    retriable = True

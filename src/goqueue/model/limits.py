@@ -51,8 +51,79 @@ SYNCED_MARK_INTERVAL_BYTES: Final = 4 * MIB
 SYNCED_MARK_INTERVAL_SYNCS: Final = 32
 """How much, and how often, may be synced before the synced mark itself is made durable again."""
 MAX_DURATION_MS: Final = 100 * 365 * 24 * 3600 * 1000
+LAST_TIME_MS: Final = 253_402_300_799_999
+"""The end of the year 9999: later times have no RFC 3339."""
 MAX_NAME_PART: Final = 255
 REMEMBERED_KEY_BYTES: Final = 128
 """What remembering a key costs the cleaner beside the key's own bytes, about."""
 MAX_CLEANER_BYTES: Final = 128 * MIB
 """What one compaction pass spends on remembering keys; a log with more is compacted in several passes."""
+
+# Producers
+REMEMBERED_RUNS: Final = 5
+"""Rows of consecutive messages remembered per producer and partition, to recognise what comes again."""
+MAX_PRODUCERS_PER_PARTITION: Final = 10_000
+PRODUCER_EXPIRY_MS: Final = 24 * 3600 * 1000
+PRODUCER_IDS_RESERVED: Final = 1000
+"""Producer ids made durable at a time, so that handing one out costs no fsync."""
+
+# Topics
+MAX_TOPIC_NAME: Final = 241
+"""Leaves room for the ending of a dead-letter topic in a file name."""
+MAX_PARTITIONS_PER_TOPIC: Final = 1000
+MAX_TOPICS: Final = 10_000
+MAX_PARTITIONS: Final = 20_000
+MAX_MESSAGES_PER_REQUEST: Final = 10_000
+MAX_READ_MESSAGES: Final = 1000
+"""Messages one JSON reply may carry."""
+
+# Wire
+MAX_FRAME_BYTES: Final = MAX_BLOCK_BYTES + 4 * KIB
+MAX_WAIT_MS: Final = 60_000
+"""How long a fetch may wait for records."""
+
+# Connections
+MAX_CONNECTIONS: Final = 5_000
+MAX_CONNECTION_BYTES: Final = 64 * MIB
+"""Bytes of requests not yet answered, and of replies not yet taken, that one connection may hold."""
+MAX_IN_FLIGHT_BYTES: Final = 512 * MIB
+"""The same for all connections together."""
+MAX_HTTP_HEADER_BYTES: Final = 64 * KIB
+MAX_SMALL_BODY_BYTES: Final = 1 * MIB
+"""A request as JSON that carries no messages."""
+MAX_BODY_BYTES: Final = 31 * MIB
+"""An HTTP body: its messages always fit into a block."""
+
+# Machines
+RECORDS_PER_SNAPSHOT: Final = 10_000
+
+# Housekeeping
+TICK_INTERVAL_S: Final = 1.0
+CLEAN_INTERVAL_S: Final = 30.0
+HOUSEKEEPING_SLICE: Final = 256
+"""Partitions looked at before others get a turn."""
+COLD_READ_THREADS: Final = 4
+FULL_SHOWN_S: Final = 10.0
+"""How long after the last refusal for want of space the disk is still called full."""
+FULL_SAID_EVERY_S: Final = 60.0
+SMALL_JSON_BYTES: Final = 64 * KIB
+"""What a JSON request may have without a ticket, and what a reply counts for unless its operation needs more."""
+MAX_LIST_BYTES: Final = 4 * MIB
+"""A JSON reply that names every topic."""
+MAX_JSON_READ_BYTES: Final = 8 * MIB
+"""Bytes of records one JSON reply may carry, unless a single message is larger."""
+ADMISSION_WAIT_S: Final = 5.0
+"""How long a request waits for room before it is told that the broker is busy."""
+BODY_GRACE_S: Final = 30.0
+BODY_BYTES_PER_S: Final = 64 * KIB
+"""A body, or a frame, must arrive in the grace time plus its size at this speed."""
+REPLY_TIMEOUT_S: Final = 60.0
+"""How long a client may take to read a reply before it is cut off."""
+MAX_QUERY_FIELDS: Final = 32
+MAX_PENDING_REQUESTS: Final = 1024
+"""Requests of one connection that wait for their answers."""
+SWEEP_INTERVAL_S: Final = 5.0
+"""How often connections are looked at for those that do not get on."""
+DRAIN_POLL_S: Final = 0.02
+DRAIN_GRACE_S: Final = 10.0
+"""How long a broker that stops waits for requests under way."""

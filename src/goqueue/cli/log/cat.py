@@ -12,9 +12,9 @@ from goqueue.cli.log.options import DATA_DIR, DataDir, Name, Output, check_range
 from goqueue.cli.log.rows import RecordTable, record_object
 from goqueue.cli.log.selection import ENDLESS, Bounds, Unreadable, select
 from goqueue.cli.output import Format, complain, emit, name_offsets, note, print_json, printable, say, screen
-from goqueue.cli.times import parse_time
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.record import Record
+from goqueue.model.times import parse_time
 
 _TABLE_LIMIT: Final = 50
 _PAGE_ROWS: Final = 200

@@ -10,8 +10,8 @@ from goqueue.cli.data_directory import open_offline
 from goqueue.cli.failures import FAILED, UNPRINTED
 from goqueue.cli.log.options import DATA_DIR, DataDir, Name, settings
 from goqueue.cli.output import OutputFailed, complain, finish_output, note, say, show_count, show_size
-from goqueue.cli.times import parse_duration, show_time
 from goqueue.model.errors import InvalidRequest
+from goqueue.model.times import parse_duration, show_time
 from goqueue.storage import cleaner
 from goqueue.storage.log import Log
 from goqueue.storage.store import Store

@@ -2,9 +2,9 @@
 
 import os
 
-from goqueue.cli.times import parse_duration
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.record import Extension, Lane, Record
+from goqueue.model.times import parse_duration
 
 
 def parse_priority(text: str) -> Lane:

@@ -8,8 +8,8 @@ import msgspec
 from rich.cells import set_cell_size
 
 from goqueue.cli.output import COLUMN_GAP, NARROW, Screen, printable, show_bytes, width_of
-from goqueue.cli.times import show_clock, show_day, show_time
 from goqueue.model.record import Extension, Lane, Record
+from goqueue.model.times import show_clock, show_day, show_time
 
 _WIDEST: Final = {"key": 24, "headers": 28}
 _LEAST: Final = {"key": 7, "value": 16, "headers": 12, "notes": 16}

@@ -18,8 +18,8 @@ from goqueue.cli.output import (
     show_count,
     show_size,
 )
-from goqueue.cli.times import show_time
 from goqueue.model.errors import DamagedData
+from goqueue.model.times import show_time
 
 
 def stats(names: Names = None, data_dir: DataDir = DATA_DIR, output: Output = Format.TABLE) -> None:

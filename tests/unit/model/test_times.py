@@ -2,8 +2,8 @@
 
 import pytest
 
-from goqueue.cli.times import parse_duration, parse_time, show_time
 from goqueue.model.errors import InvalidRequest
+from goqueue.model.times import parse_duration, parse_time, show_time
 
 
 @pytest.mark.parametrize(

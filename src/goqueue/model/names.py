@@ -1,0 +1,38 @@
+"""Names and ids users meet: topics, topic ids, message ids."""
+
+import re
+from typing import Final, NewType
+
+from goqueue.model import limits
+from goqueue.model.errors import InvalidRequest
+
+TopicId = NewType("TopicId", int)
+"""64 random bits, given at creation: a topic created again under an old name is another topic."""
+
+TOPIC_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{limits.MAX_TOPIC_NAME}}}$"
+RESERVED_PREFIX: Final = "__"
+LOG_FILE: Final = re.compile(r"log\.state(\.tmp)?|synced|\d{20}[.-].*")
+"""What a log calls its own files: a directory of that name could be taken for one."""
+_TOPIC_NAME: Final = re.compile(TOPIC_PATTERN[1:-1])
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse what cannot name a topic that users create."""
+    if not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidRequest(
+            f"{name[:80]!r} cannot name a topic: use letters, digits, '.', '_' and '-', at most "
+            f"{limits.MAX_TOPIC_NAME} of them"
+        )
+    if LOG_FILE.fullmatch(name):
+        raise InvalidRequest(f"{name!r} cannot name a topic: files of GoQueue's logs are called so")
+    if name.startswith(RESERVED_PREFIX):
+        raise InvalidRequest(f"{name!r} cannot name a topic: names that begin with {RESERVED_PREFIX} are GoQueue's own")
+
+
+def format_topic_id(topic_id: TopicId) -> str:
+    """As in file names and JSON: sixteen hexadecimal digits."""
+    return f"{topic_id:016x}"
+
+
+def message_id(topic: str, partition: int, offset: int) -> str:
+    return f"{topic}:{partition}:{offset}"
