@@ -6,7 +6,8 @@ two in order (`pending`). A directory is the same with names. `crash` decides wh
 * "kill": the process died, the page cache did not. All is kept, and what was not synced is still not synced.
 * "power": sizes and truncations survive as a prefix in journal order; of each 512-byte sector any version
   since the last sync survives (hence torn writes, and sizes without their data: zeros); names survive as a
-  prefix of each directory's operations, so a file may lose its name although its bytes were synced.
+  prefix of each directory's operations, so a file may lose its name although its bytes were synced, and a
+  directory that was removed may be back, with what was in it.
 
 Faults are planned on the disk: `crash_at`, `short_writes`, `capacity`, `fail_sync_at`. A crash inside a call
 raises `Crashed`, and so does every later call until `crash` is called: a dead process does nothing more.
@@ -16,7 +17,8 @@ Nothing here knows what the files mean. Everything random comes from the `random
 import errno
 from collections.abc import Callable
 from functools import lru_cache
-from posixpath import basename, dirname, normpath
+from operator import itemgetter
+from posixpath import basename, dirname, join, normpath
 from random import Random
 from typing import Final, Literal, NamedTuple
 
@@ -25,6 +27,7 @@ from goqueue.model.errors import DiskFull
 from sim.trace import Trace
 
 SECTOR_BYTES: Final = 512
+_NAME = itemgetter(0)
 
 CrashKind = Literal["kill", "power"]
 CRASH_KINDS: Final[tuple[CrashKind, ...]] = ("kill", "power")
@@ -131,22 +134,20 @@ def _resize(image: bytearray, size: int) -> None:
 
 
 class _Naming(NamedTuple):
-    """What a directory operation did: these names now mean these inodes, or nothing."""
+    """What a directory operation did: these names now mean these files or directories, or nothing."""
 
-    names: tuple[tuple[str, _Inode | None], ...]
+    names: tuple[tuple[str, "_Inode | _Directory | None"], ...]
 
 
 class _Directory:
-    __slots__ = ("children", "entries", "pending", "synced")
+    __slots__ = ("entries", "pending", "synced")
 
     def __init__(self) -> None:
-        self.entries: dict[str, _Inode] = {}
-        self.synced: dict[str, _Inode] = {}
+        self.entries: _Entries = {}
+        self.synced: _Entries = {}
         self.pending: list[_Naming] = []
-        self.children: set[str] = set()
-        """Names of directories in it: made durably, never removed."""
 
-    def change(self, *names: tuple[str, _Inode | None]) -> None:
+    def change(self, *names: tuple[str, "_Inode | _Directory | None"]) -> None:
         naming = _Naming(names)
         _name(self.entries, naming)
         self.pending.append(naming)
@@ -156,6 +157,11 @@ class _Directory:
         for naming in self.pending[:count]:
             _name(self.synced, naming)
         del self.pending[:count]
+
+    def files(self) -> list[_Inode]:
+        """In the order of their names."""
+        nodes = (self.entries[name] for name in sorted(self.entries))
+        return [node for node in nodes if isinstance(node, _Inode)]
 
     def lose_power(self, rng: Random) -> None:
         entries = dict(self.synced)
@@ -167,12 +173,15 @@ class _Directory:
         self.synced = dict(entries)
 
 
-def _name(entries: dict[str, _Inode], naming: _Naming) -> None:
-    for name, inode in naming.names:
-        if inode is None:
+_Entries = dict[str, _Inode | _Directory]
+
+
+def _name(entries: _Entries, naming: _Naming) -> None:
+    for name, node in naming.names:
+        if node is None:
             entries.pop(name, None)
         else:
-            entries[name] = inode
+            entries[name] = node
 
 
 @lru_cache(maxsize=4096)
@@ -200,6 +209,9 @@ class SimFile:
     def write(self, position: int, data: Buffer) -> int:
         self._check()
         return self._disk.write_inode(self._inode, self._name, position, bytes(data))
+
+    def is_cached(self, position: int) -> bool:
+        return True
 
     def size(self) -> int:
         self._check()
@@ -262,16 +274,26 @@ class SimDisk:
         self.dead = False
         self._crash_in = self._fail_sync_in = None
         if kind == "power":
-            for path in sorted(self._directories):
-                self._directories[path].lose_power(rng)
+            self._find_directories(rng)
         self.used = 0
         for path in sorted(self._directories):
-            entries = self._directories[path].entries
-            for name in sorted(entries):
+            for inode in self._directories[path].files():
                 if kind == "power":
-                    entries[name].lose_power(rng)
-                entries[name].linked = True
-                self.used += len(entries[name].data)
+                    inode.lose_power(rng)
+                inode.linked = True
+                self.used += len(inode.data)
+
+    def _find_directories(self, rng: Random) -> None:
+        """Lose the names that were not synced; what can still be reached from the root is there."""
+        root = self._directories["/"]
+        self._directories = {}
+        pending = [("/", root)]
+        while pending:
+            path, directory = pending.pop(0)
+            directory.lose_power(rng)
+            self._directories[path] = directory
+            below = ((name, node) for name, node in directory.entries.items() if isinstance(node, _Directory))
+            pending += [(join(path, name), node) for name, node in sorted(below, key=_NAME)]
 
     def flip(self, path: str, position: int, mask: int) -> None:
         """Damage a byte on the medium: the bits of `mask` change under every image of it."""
@@ -294,7 +316,7 @@ class SimDisk:
     def open(self, path: str, *, create: bool = False) -> SimFile:
         self._alive()
         directory, name = self._place(path)
-        inode = directory.entries.get(name)
+        inode = self._file(directory, name, path)
         if inode is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
@@ -309,16 +331,14 @@ class SimDisk:
 
     def exists(self, path: str) -> bool:
         self._alive()
-        if normpath(path) in self._directories:
-            return True
         parent, name = _split(path)
         directory = self._directories.get(parent)
-        return directory is not None and name in directory.entries
+        return normpath(path) == "/" or (directory is not None and name in directory.entries)
 
     def list(self, directory: str) -> list[str]:
         self._alive()
         found = self._directories.get(normpath(directory))
-        return [] if found is None else sorted([*found.entries, *found.children])
+        return [] if found is None else sorted(found.entries)
 
     def make_directory(self, path: str) -> None:
         self._alive()
@@ -330,8 +350,24 @@ class SimDisk:
         crash = self._step("mkdir", path)
         if self._happens(crash):
             self._directories[path] = _Directory()
-            self._directories[parent].children.add(basename(path))
+            self._directories[parent].change((basename(path), self._directories[path]))
+            self._directories[parent].sync(len(self._directories[parent].pending))
         self._end(crash)
+
+    def remove_directory(self, path: str) -> bool:
+        self._alive()
+        path = normpath(path)
+        directory = self._directories.get(path)
+        if directory is None:
+            return True
+        if directory.entries:
+            return False
+        crash = self._step("rmdir", path)
+        if self._happens(crash):
+            self._directories[dirname(path)].change((basename(path), None))
+            del self._directories[path]
+        self._end(crash)
+        return True
 
     def rename(self, source: str, target: str) -> None:
         self._alive()
@@ -339,20 +375,21 @@ class SimDisk:
         target_directory, new_name = self._place(target)
         if target_directory is not directory:
             raise OSError(errno.EXDEV, "the product renames within a directory only", source)
-        if name not in directory.entries:
+        inode, replaced = self._file(directory, name, source), self._file(directory, new_name, target)
+        if inode is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
         crash = self._step("rename", source, new_name)
         if self._happens(crash) and name != new_name:
-            replaced = directory.entries.get(new_name)
-            directory.change((name, None), (new_name, directory.entries[name]))
+            directory.change((name, None), (new_name, inode))
             self._unlinked(replaced)
         self._end(crash)
 
     def unlink(self, path: str) -> None:
         self._alive()
-        directory, name = self._place(path)
-        inode = directory.entries.get(name)
-        if inode is None:
+        parent, name = _split(path)
+        directory = self._directories.get(parent)
+        inode = None if directory is None else self._file(directory, name, path)
+        if directory is None or inode is None:
             return
         crash = self._step("unlink", path)
         if self._happens(crash):
@@ -425,7 +462,16 @@ class SimDisk:
 
     def _inode(self, path: str) -> _Inode:
         directory, name = self._place(path)
-        return directory.entries[name]
+        inode = self._file(directory, name, path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return inode
+
+    def _file(self, directory: _Directory, name: str, path: str) -> _Inode | None:
+        node = directory.entries.get(name)
+        if isinstance(node, _Directory):
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+        return node
 
     def _place(self, path: str) -> tuple[_Directory, str]:
         parent, name = _split(path)

@@ -216,8 +216,8 @@ class LogRoom:
         assert self.log is not None
         return self.log
 
-    def _on_dirty(self, log: Log, rolled: bool) -> None:
-        self.trace.event("dirty", rolled)
+    def _on_dirty(self, log: Log, urgent: bool) -> None:
+        self.trace.event("dirty", urgent)
 
     def _look(self) -> Observed:
         log, history = self._the_log(), self.history
@@ -306,14 +306,17 @@ class LogRoom:
         Not when they would have to wait for it, as a writer does with many unsealed segments, a reader of a
         segment that is being exchanged, and a truncation of any sync or exchange.
         """
-        if not self.background or self.nested or self.rng.random() > 0.25:
+        if not self.background or self.nested:
             return
         log = self._the_log()
+        exchanging = log._maintenance._is_owned()  # type: ignore[attr-defined]
+        if self.rng.random() > (0.25 if exchanging else 0.5):
+            return
         segments = log.segments
         self.nested = True
         try:
             chance = self.rng.random()
-            if chance < 0.2 and not log._maintenance._is_owned():  # type: ignore[attr-defined]
+            if chance < 0.4 and not exchanging:
                 self._look()  # what is cleaned away by now was so for reasons that a truncation may take back
                 self.rng.choice((self._truncate, self._truncate, self._truncate_prefix))()
             elif chance < 0.7:

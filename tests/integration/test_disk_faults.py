@@ -526,8 +526,8 @@ def test_retention_relieves_a_really_full_disk(tmp_path: Path) -> None:
         with suppress(OSError), (path / "ballast").open("wb", buffering=0) as ballast:
             while ballast.write(b"." * KIB):
                 pass
-        with pytest.raises(DiskFull):
-            log.append(block("refused", 3, 700), now=1)
+        with pytest.raises(DiskFull):  # more than what may be left of the last page
+            log.append(block("refused", 3, 3000), now=1)
         assert clean(log, 2).removed_segments
         assert log.append(block("after", 3, 700), now=1).next_offset == log.end_offset
         found = [(record.value or b"").split(b" ")[0].decode() for record in read_all(log).records]

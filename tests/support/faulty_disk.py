@@ -76,6 +76,10 @@ class FaultyDisk:
         else:
             self._disk.make_directory(path)
 
+    def remove_directory(self, path: str) -> bool:
+        self.before("remove_directory", path)
+        return self._disk.remove_directory(path)
+
     def rename(self, source: str, target: str) -> None:
         self.before("rename", target)
         self._give_back(target)
@@ -159,8 +163,11 @@ class _FaultyFile:
         if fits < growth:
             view = view[: len(view) - growth + fits]
             if not view:
-                raise DiskFull(f"no space left for {self._path}; free some and publish again")
+                raise DiskFull(f"no space left for {self._path}; free some and try again")
         return self._file.write(position, view)
+
+    def is_cached(self, position: int) -> bool:
+        return True
 
     def size(self) -> int:
         return self._file.size()
@@ -186,5 +193,5 @@ class _FaultyFile:
 
 def _raise(number: int, path: str) -> None:
     if number == errno.ENOSPC:
-        raise DiskFull(f"no space left for {path}; free some and publish again")
+        raise DiskFull(f"no space left for {path}; free some and try again")
     raise OSError(number, os.strerror(number), path)

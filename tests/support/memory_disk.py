@@ -20,6 +20,9 @@ class MemoryFile:
         self._data[position : position + len(data)] = data
         return len(data)
 
+    def is_cached(self, position: int) -> bool:
+        return True
+
     def size(self) -> int:
         return len(self._data)
 
@@ -57,6 +60,9 @@ class MemoryDisk:
 
     def make_directory(self, path: str) -> None:
         pass
+
+    def remove_directory(self, path: str) -> bool:
+        return not self.list(path)
 
     def rename(self, source: str, target: str) -> None:
         self.files[target] = self.files.pop(source)

@@ -16,6 +16,8 @@ from goqueue.storage.state import FILE_NAME as STATE_FILE
 from goqueue.storage.store import log_directory, log_names
 
 _SEGMENT_FILE: Final = re.compile(r"\d{20}\..*")
+OWN_MARK: Final = "@"
+"""Begins the names of logs that a broker keeps for itself, such as @metadata; no other log can be called so."""
 _LEFTOVER: Final = f"{STATE_FILE}.tmp"
 _LONGEST_PATH_BYTES: Final = 4095
 _LONGEST_FILE_BYTES: Final = 64
@@ -43,6 +45,9 @@ class ReadOnlyDisk(LocalDisk):
         self._refuse(target)
 
     def unlink(self, path: str) -> None:
+        self._refuse(path)
+
+    def remove_directory(self, path: str) -> bool:
         self._refuse(path)
 
     def _refuse(self, path: str) -> NoReturn:
@@ -79,6 +84,9 @@ class _Nothing:
     def write(self, position: int, data: Buffer) -> int:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
+    def is_cached(self, position: int) -> bool:
+        return True
+
     def size(self) -> int:
         return 0
 
@@ -106,6 +114,11 @@ class _Listing(ReadOnlyDisk):
             return []
 
 
+def _files(data_dir: str, name: str) -> list[str]:
+    path = f"{data_dir}/meta/{name}"
+    return DISK.list(path) if os.path.isdir(path) else []
+
+
 def names_in(data_dir: str) -> list[str]:
     """The logs of a data directory, unreadable ones too; FileNotFoundError when there is no such directory."""
     if not os.path.isdir(data_dir):
@@ -115,6 +128,7 @@ def names_in(data_dir: str) -> list[str]:
         )
     disk = _Listing()
     names = set(log_names(data_dir, disk))
+    names |= {f"{OWN_MARK}{name}" for name in disk.list(f"{data_dir}/meta") if STATE_FILE in _files(data_dir, name)}
     for directory, error in disk.failed:
         name = directory.removeprefix(f"{data_dir}/logs/").rstrip("/")
         if not name:
@@ -138,7 +152,8 @@ def chosen(data_dir: str, names: list[str]) -> list[str]:
 
 def log_path(data_dir: str, name: str) -> str:
     """The directory of a log, whether it is there or not; InvalidRequest for a name that cannot be one."""
-    directory = log_directory(data_dir, name)
+    own = name.startswith(OWN_MARK)
+    directory = log_directory(data_dir, name.removeprefix(OWN_MARK), "meta" if own else "logs")
     longest = _LONGEST_PATH_BYTES - _LONGEST_FILE_BYTES
     if len(os.fsencode(os.path.abspath(directory))) > longest:
         raise InvalidRequest(f"the name of this log is too long: with its directory it may have {longest} bytes")

@@ -12,6 +12,7 @@ from goqueue.model.errors import DiskFull, Unavailable
 
 Buffer = bytes | bytearray | memoryview
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 _TOO_MANY = frozenset({errno.EMFILE, errno.ENFILE})
 
 
@@ -23,6 +24,9 @@ class File(Protocol):
 
     def write(self, position: int, data: Buffer) -> int:
         """Write at `position` and return how much was written: possibly less. DiskFull when there is no space."""
+
+    def is_cached(self, position: int) -> bool:
+        """Whether the byte at `position` can be read without waiting for a device, as far as can be told."""
 
     def size(self) -> int: ...
 
@@ -47,6 +51,9 @@ class Disk(Protocol):
 
     def make_directory(self, path: str) -> None:
         """Make it and its parents, durably."""
+
+    def remove_directory(self, path: str) -> bool:
+        """Remove an empty directory: False when something is in it. True also when it is not there."""
 
     def rename(self, source: str, target: str) -> None:
         """Atomic, replacing the target."""
@@ -77,12 +84,18 @@ class LocalFile:
             parts.append(data)
         return b"".join(parts)
 
+    def is_cached(self, position: int) -> bool:
+        try:
+            return os.preadv(self._fd, [bytearray(1)], position, os.RWF_NOWAIT) == 1
+        except OSError:  # it would wait, or this file system cannot tell
+            return False
+
     def write(self, position: int, data: Buffer) -> int:
         try:
             return os.pwrite(self._fd, data, position)
         except OSError as error:
             if error.errno in _FULL:
-                raise DiskFull(f"no space left on the disk: {error}; free some and publish again") from error
+                raise DiskFull(f"no space left on the disk: {error}; free some and try again") from error
             raise
 
     def size(self) -> int:
@@ -136,6 +149,17 @@ class LocalDisk:
         except FileExistsError:
             return
         self.sync_directory(parent)
+
+    def remove_directory(self, path: str) -> bool:
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno in _NOT_EMPTY:
+                return False
+            raise
+        return True
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)

@@ -31,12 +31,17 @@ def read_file(disk: Disk, path: str) -> bytes | None:
         file.close()
 
 
-def write_file(disk: Disk, path: str, data: Buffer) -> None:
-    """Write a file that may be lost or torn in a crash: for content that can be rebuilt."""
+def write_file(disk: Disk, path: str, data: Buffer, *, durably: bool = False) -> None:
+    """Write a file that may be lost or torn in a crash: one that can be rebuilt, or whose name nobody uses yet.
+
+    `durably` fsyncs it; its name still becomes durable with its directory.
+    """
     file = disk.open(path, create=True)
     try:
         file.truncate(0)
         write_all(file, 0, data)
+        if durably:
+            file.sync()
     finally:
         file.close()
 

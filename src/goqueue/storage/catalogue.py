@@ -7,7 +7,7 @@ An OSError out of any method means the disk is not what the state says: the log 
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from threading import Lock
 
@@ -21,15 +21,13 @@ from goqueue.storage import state as hard_state
 from goqueue.storage.cache import DerivedCache
 from goqueue.storage.derived import Derived
 from goqueue.storage.files import OpenFiles
-from goqueue.storage.recovery import Recovered, recover_tail, remove_segment, truncate_tail
+from goqueue.storage.reading import Reader
+from goqueue.storage.recovery import Recovered, recover_tail, remove_segment, truncate_tail, view_path
 from goqueue.storage.segment import Segment
 from goqueue.storage.state import LeaderEpoch, SealedSegment, Trait
 from goqueue.storage.views import ViewKind
 
 _BASE = attrgetter("base")
-
-Measure = Callable[[Segment, int], tuple[int, int, int]]
-"""Size, count and last timestamp of a segment's records before an offset."""
 
 
 def _from(epochs: tuple[LeaderEpoch, ...], start: int) -> tuple[LeaderEpoch, ...]:
@@ -108,11 +106,12 @@ class Catalogue:
             self._cache.touch(segment)
 
     def _save_companions(self, stem: str, derived: Derived, entry: SealedSegment) -> None:
-        """Beside the segment, if there is space: they can be rebuilt."""
+        """Beside the segment, if there is space: they can be rebuilt. What views carry cannot: then there must be."""
         try:
             companions.save(self._disk, stem, derived, base=entry.base, seal=entry.seal)
         except DiskFull:
-            pass
+            if derived.carries:
+                raise
 
     # --- leader epochs
 
@@ -134,29 +133,41 @@ class Catalogue:
 
     # --- shrinking
 
-    def truncate(self, offset: int, measure: Measure, settings: LogSettings) -> None:
-        """Drop every record at or above `offset`; all that is written must be durable."""
+    def truncate(self, offset: int, reader: Reader, settings: LogSettings) -> None:
+        """Drop every record at or above `offset`; all that is written must be durable.
+
+        Segments that stay keep what their views have inherited; a new one inherits from the last of them.
+        """
         sealed = self.state.sealed
-        kept = tuple(entry for entry in sealed if entry.end <= offset)
+        kept = [entry for entry in sealed if entry.end <= offset]
         changes: dict[str, object] = {}
+        inherited = {segment.base: segment.derived for segment in self.unsealed() if segment.derived is not None}
+        before = cut = None
         if len(kept) < len(sealed):
-            cut = sealed[len(kept)]
             changes["tail_base"] = offset
-            if cut.base < offset:
-                kept = (*kept, self._shorten(cut, offset, measure))
+            last = next((segment for segment in self.segments if segment.base < offset <= segment.end), None)
+            if last is not None:
+                before = reader.derived(last)
+                if last.end > offset:
+                    cut = self._shorten(last, offset, reader)
+                    kept.append(cut)
         epochs = tuple(entry for entry in self.state.epochs if entry.start_offset < offset)
-        self.save(sealed=kept, truncate_to=offset, epochs=epochs, **changes)
+        self.save(sealed=tuple(kept), truncate_to=offset, epochs=epochs, **changes)
         self._retire(segment for segment in self.segments if segment.end > offset)
+        current = {segment.base: segment for segment in self.segments if not segment.retired}
         try:
             self.state = truncate_tail(self._disk, self._directory, self.mark, self.state)
-            tail = recover_tail(self._disk, self._directory, settings, self._kinds, self.state, self.mark)
+            if before is not None and cut is not None:
+                current[cut.base] = self._shortened(cut, before, reader)
+                before = current[cut.base].derived
+            tail = recover_tail(
+                self._disk, self._directory, settings, self._kinds, self.state, self.mark, inherited, before
+            )
         except DiskFull as error:
             raise OSError(f"truncating to {offset} is decided and will be done at opening: {error}") from error
         if kept and kept[-1].end == offset:
             self._shorten_file(kept[-1])
-        current = {segment.base: segment for segment in self.segments if not segment.retired}
-        before = [current.get(entry.base) or Segment.sealed(self._directory, entry) for entry in kept]
-        self.segments = (*before, *tail)
+        self.segments = (*(current[entry.base] for entry in kept), *tail)
 
     def _shorten_file(self, entry: SealedSegment) -> None:
         """Free what lies past the end; nobody reads it, so nothing depends on it."""
@@ -167,12 +178,19 @@ class Catalogue:
         finally:
             file.close()
 
-    def _shorten(self, entry: SealedSegment, offset: int, measure: Measure) -> SealedSegment:
+    def _shorten(self, segment: Segment, offset: int, reader: Reader) -> SealedSegment:
         """A sealed segment's entry with everything from `offset` on left out."""
-        segment = next(segment for segment in self.segments if segment.base == entry.base)
-        size, count, last = measure(segment, offset)
-        seal = self.take_seal()
-        return msgspec.structs.replace(entry, end=offset, size=size, count=count, last_timestamp=last, seal=seal)
+        size, count, last = reader.measure(segment, offset)
+        entry = segment.entry(self.take_seal())
+        return msgspec.structs.replace(entry, end=offset, size=size, count=count, last_timestamp=last)
+
+    def _shortened(self, entry: SealedSegment, derived: Derived, reader: Reader) -> Segment:
+        """The segment of an entry that was made shorter; `derived` is from before that."""
+        segment = Segment.sealed(self._directory, entry)
+        segment.derived = reader.rebuild(segment, derived.anew())
+        self._save_companions(segment.stem, segment.derived, entry)
+        self._cache.touch(segment)
+        return segment
 
     def remove(self, old: Sequence[SealedSegment], *, start_offset: int = 0) -> bool:
         """Remove consecutive sealed segments; False when they are no longer what is there.
@@ -204,11 +222,21 @@ class Catalogue:
         if not self._has(old) or (source is not None and not self._disk.exists(source)):
             return False
         listed = sorted([*(entry for entry in self.state.sealed if entry not in old), new], key=_BASE)
-        self.save(sealed=tuple(listed))
-        self._follow(old, listed, source=source, target=new.base)
+        view = None
         if derived is not None:
-            self._save_companions(f"{self._directory}/{new.base:020d}", derived, new)
+            view = view_path(self._directory, new.base, new.seal)
+            companions.save_views(self._disk, view, derived, base=new.base, seal=new.seal)
+        self.save(sealed=tuple(listed))  # which makes the names of both new files durable, too
+        self._follow(old, listed, source=source, view=view, target=new.base)
+        if derived is not None:
+            self._save_indexes(f"{self._directory}/{new.base:020d}", derived, new)
         return True
+
+    def _save_indexes(self, stem: str, derived: Derived, entry: SealedSegment) -> None:
+        try:
+            companions.save_indexes(self._disk, stem, derived, base=entry.base, seal=entry.seal)
+        except DiskFull:
+            pass
 
     def _has(self, entries: Sequence[SealedSegment]) -> bool:
         return set(entries) <= set(self.state.sealed)
@@ -219,6 +247,7 @@ class Catalogue:
         listed: Iterable[SealedSegment],
         *,
         source: str | None = None,
+        view: str | None = None,
         target: int | None = None,
     ) -> None:
         """Make files and memory agree with the state that was just saved."""
@@ -226,6 +255,8 @@ class Catalogue:
         self._retire(segment for segment in self.segments if segment.base in bases and segment.seal)
         if source is not None:
             self._disk.rename(source, f"{self._directory}/{target:020d}.log")
+        if view is not None:
+            self._disk.rename(view, f"{self._directory}/{target:020d}.view")
         for base in bases:
             if base != target:
                 remove_segment(self._disk, self._directory, base)
@@ -239,6 +270,10 @@ class Catalogue:
                 else:
                     current[entry.base] = Segment.sealed(self._directory, entry)
             self.segments = tuple(sorted(current.values(), key=_BASE))
+
+    def retire_all(self) -> None:
+        """Nobody reads or writes any of the files again."""
+        self._retire(self.segments)
 
     def _retire(self, segments: Iterable[Segment]) -> None:
         for segment in segments:

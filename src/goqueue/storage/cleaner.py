@@ -3,7 +3,8 @@
 It works on sealed segments only. A segment is removed whole, or consecutive ones are rewritten without the
 records that may go and put in place of the old (`Log.replace`). A record whose deliver-at time has not come
 is never removed; its age runs from the later of append and delivery. A segment with damage in it is not
-rewritten: what cannot be read is not silently dropped.
+rewritten: what cannot be read is not silently dropped. The newest sealed segment, when its views carry what was
+inherited, is emptied instead of removed.
 
 Compaction remembers the newest offset of each key in the segments it is not done with, as many at a time as
 memory allows, and rewrites everything up to there, oldest first: a tombstone outlives the values it deletes. It
@@ -19,11 +20,11 @@ from goqueue import codec
 from goqueue.codec import Scan
 from goqueue.io.small_file import write_all
 from goqueue.model import limits
+from goqueue.model.errors import LogClosed
 from goqueue.model.record import Record
 from goqueue.storage.delays import DelayView
 from goqueue.storage.derived import Derived
 from goqueue.storage.log import Log
-from goqueue.storage.recovery import clean_path
 from goqueue.storage.segment import Retired, Segment
 from goqueue.storage.state import SealedSegment, Trait
 from goqueue.storage.walk import Damage, Run, walk
@@ -46,7 +47,7 @@ class CleanReport:
         self.skipped: list[str] = []
         """Segments left as they are because of damage."""
         self.interrupted = False
-        """The writer truncated the log meanwhile; the next pass goes on."""
+        """The log was truncated meanwhile, and the next pass goes on; or it was closed or removed."""
 
 
 class _Damaged(Exception):
@@ -67,7 +68,7 @@ def clean(log: Log, now: int) -> CleanReport:
         _retain(log, now, report)
         if log.settings.compact:
             _compact(log, now, report)
-    except Retired:
+    except (Retired, LogClosed):
         report.interrupted = True
     return report
 
@@ -82,7 +83,7 @@ def _retain(log: Log, now: int, report: CleanReport) -> None:
     doomed: list[SealedSegment] = []
     for entry, cutoff in list(_expired(log, now)):
         survivors = _delayed(log, entry, cutoff)
-        if not survivors:
+        if not survivors and not _carries(log, entry):
             doomed.append(entry)
             continue
         _drop(log, doomed, report)
@@ -133,6 +134,16 @@ def _delayed(log: Log, entry: SealedSegment, cutoff: int) -> list[int]:
     """Offsets of the segment's records that are to be delivered after `cutoff`."""
     view = log.derived(_segment(log, entry)).views["delays"]
     return view.due_after(cutoff) if isinstance(view, DelayView) else []
+
+
+def _carries(log: Log, entry: SealedSegment) -> bool:
+    """Whether this is the newest sealed segment, and its views know what is nowhere else on disk."""
+    sealed = log.sealed
+    if not sealed:  # truncated meanwhile
+        raise Retired
+    if entry.end < sealed[-1].end:
+        return False
+    return any(view.carries for view in log.derived(_segment(log, entry)).views.values())
 
 
 def _segment(log: Log, entry: SealedSegment) -> Segment:
@@ -306,12 +317,12 @@ def _loses_any(log: Log, entry: SealedSegment, keep: Keep) -> bool:
 
 def _write_survivors(log: Log, group: list[SealedSegment], keep: Keep, done: Trait) -> _Rewritten:
     """Write the records of a group that survive to a file of their own, durably."""
-    base, seal = group[0].base, log.take_seal()
-    path = clean_path(log.directory, base, seal)
+    base = group[0].base
     derived = Derived(base, log.settings.index_interval_bytes, log.kinds)
+    derived.inherit([log.derived(_segment(log, entry)) for entry in group])
     size = count = 0
     first, last = group[0].first_timestamp, group[-1].last_timestamp
-    target = log.disk.open(path, create=True)
+    seal, path, target = log.begin_rewrite(base)
     try:
         for entry in group:
             segment = _segment(log, entry)

@@ -5,10 +5,12 @@ The cleaner keeps the pending ones; delayed delivery will find its due records h
 
 import sys
 from array import array
+from collections.abc import Sequence
 
 from goqueue import codec
 from goqueue.codec import Field, Scan
 from goqueue.io.disk import Buffer
+from goqueue.storage.views import View
 
 
 class DelayView:
@@ -26,12 +28,22 @@ class DelayView:
             self.offsets.extend([offsets[ordinal] - self._base for ordinal in ordinals])
             self.deliver_at.extend(times)
 
+    def inherit(self, older: Sequence[View]) -> None:
+        """Nothing: a segment's delays are those of its records."""
+
+    def anew(self) -> "DelayView":
+        return DelayView(self._base)
+
     def due_after(self, time: int) -> list[int]:
         """Offsets (absolute) of the records that are delivered later than `time`."""
         return [self._base + offset for offset, due in zip(self.offsets, self.deliver_at, strict=True) if due > time]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DelayView) and (self.offsets, self.deliver_at) == (other.offsets, other.deliver_at)
+
+    @property
+    def carries(self) -> bool:
+        return False
 
     def to_bytes(self) -> bytes:
         offsets, times = self.offsets[:], self.deliver_at[:]

@@ -1,32 +1,48 @@
-"""Threads that call `Log.sync` when it is time: at once, on an interval, or when a segment has rolled.
+"""Threads that call `Log.sync` when it is time: on an interval, or at once when that is the mode or it is urgent.
 
 While one fsync runs, further appends gather behind it and share the next: that is group commit. An fsync
 that fails is not tried again; `on_failure` is told, once, and the logs refuse everything from then on.
 """
 
 import heapq
+import math
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import count
+from typing import Final
 
 from goqueue.model import limits
 from goqueue.model.errors import LogClosed, StorageFailed, Unavailable
-from goqueue.model.settings import Fsync
+from goqueue.storage.ending import Reason
 from goqueue.storage.log import Log
 
+_RETRY_S: Final = 1.0
+"""After a sync for which something was short."""
+
 OnFailure = Callable[[StorageFailed], None]
+
+
+OnSync = Callable[[float], None]
+"""Told how many seconds a sync took, in the thread that did it."""
+
+
+def untold(seconds: float) -> None:
+    """Nobody measures."""
 
 
 class SyncDriver:
     """Give `notify` to logs as their `on_dirty`."""
 
-    def __init__(self, on_failure: OnFailure, *, threads: int = limits.SYNC_THREADS) -> None:
+    def __init__(self, on_failure: OnFailure, on_sync: OnSync = untold, *, threads: int = limits.SYNC_THREADS) -> None:
         self._on_failure = on_failure
+        self._on_sync = on_sync
         self._changed = threading.Condition()
         self._ready: OrderedDict[Log, None] = OrderedDict()
+        self._due: dict[Log, float] = {}
         self._later: list[tuple[float, int, Log]] = []
+        """A heap of when logs are due; of a log's entries only the one in `_due` counts."""
         self._order = count()
         self._busy: set[Log] = set()
         self._failed: set[Log] = set()
@@ -37,13 +53,21 @@ class SyncDriver:
         for thread in self._threads:
             thread.start()
 
-    def notify(self, log: Log, rolled: bool) -> None:
+    def notify(self, log: Log, urgent: bool) -> None:
         with self._changed:
-            if rolled or log.settings.fsync is Fsync.EVERY:
+            if urgent:
                 self._ready[log] = None
             else:
-                self._postpone(log)
+                self._postpone(log, log.settings.fsync_interval_ms / 1000)
             self._changed.notify()
+
+    def forget(self, log: Log) -> None:
+        """The log is gone: what was asked for it is not done."""
+        with self._changed:
+            self._ready.pop(log, None)
+            self._failed.discard(log)
+            if self._due.pop(log, None) is not None:
+                self._prune()
 
     def stop(self) -> None:
         """Let running syncs finish; what is only due later is left to `Log.close`."""
@@ -55,8 +79,10 @@ class SyncDriver:
 
     def _work(self) -> None:
         while (log := self._next()) is not None:
+            begun = time.perf_counter()
             try:
                 log.sync()
+                self._on_sync(time.perf_counter() - begun)
             except StorageFailed as failure:
                 self._tell(log, failure)
             except LogClosed:
@@ -71,16 +97,28 @@ class SyncDriver:
                     self._changed.notify()
 
     def _again(self, log: Log) -> None:
-        """Something was short, not broken: another try after the interval."""
+        """Something was short, not broken: another try soon."""
         with self._changed:
-            self._postpone(log)
+            self._postpone(log, min(log.settings.fsync_interval_ms / 1000, _RETRY_S))
 
-    def _postpone(self, log: Log) -> None:
-        due = time.monotonic() + log.settings.fsync_interval_ms / 1000
-        heapq.heappush(self._later, (due, next(self._order), log))
+    def _postpone(self, log: Log, delay_s: float) -> None:
+        """One that is due sooner already stays so: its sync covers everything."""
+        due = time.monotonic() + delay_s
+        if due < self._due.get(log, math.inf):
+            self._due[log] = due
+            heapq.heappush(self._later, (due, next(self._order), log))
+            if len(self._later) > 2 * len(self._due) + 16:
+                self._prune()
 
-    def _tell(self, log: Log, failure: StorageFailed) -> None:
-        """Once per log, however often a sync of it was asked for."""
+    def _prune(self) -> None:
+        """Drop the entries that no longer count."""
+        self._later = [entry for entry in self._later if self._due.get(entry[2]) == entry[0]]
+        heapq.heapify(self._later)
+
+    def _tell(self, log: Log, failure: Reason) -> None:
+        """Once per log, however often a sync of it was asked for; not of one that was closed."""
+        if isinstance(failure, LogClosed):
+            return
         with self._changed:
             first = log not in self._failed
             self._failed.add(log)
@@ -93,7 +131,10 @@ class SyncDriver:
             while not self._stopping:
                 now = time.monotonic()
                 while self._later and self._later[0][0] <= now:
-                    self._ready[heapq.heappop(self._later)[2]] = None
+                    due, _, waiting = heapq.heappop(self._later)
+                    if self._due.get(waiting) == due:
+                        del self._due[waiting]
+                        self._ready[waiting] = None
                 log = next((log for log in self._ready if log not in self._busy), None)
                 if log is not None:
                     del self._ready[log]

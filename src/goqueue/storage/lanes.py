@@ -4,6 +4,7 @@ A lane reader skips through it instead of through the records: one critical mess
 normal ones is one look-up away.
 """
 
+from collections.abc import Sequence
 from itertools import compress
 
 from pyroaring import BitMap
@@ -11,6 +12,7 @@ from pyroaring import BitMap
 from goqueue.codec import Scan
 from goqueue.codec.layout import LANES
 from goqueue.io.disk import Buffer
+from goqueue.storage.views import View
 
 _ONLY = [bytes(1 if byte == lane else 0 for byte in range(256)) for lane in range(LANES)]
 
@@ -34,8 +36,18 @@ class LaneView:
         for lane in set(lanes):
             self.lanes[lane].update(BitMap(compress(offsets, lanes.translate(_ONLY[lane]))))
 
+    def inherit(self, older: Sequence[View]) -> None:
+        """Nothing: a segment's lanes are those of its records."""
+
+    def anew(self) -> "LaneView":
+        return LaneView(self._base)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LaneView) and self.lanes == other.lanes
+
+    @property
+    def carries(self) -> bool:
+        return False
 
     def to_bytes(self) -> bytes:
         parts = []

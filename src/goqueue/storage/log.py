@@ -4,7 +4,8 @@ The writer appends blocks to the active segment and publishes them by moving `wr
 past it, so they never see a torn record. `sync` makes what is written durable, moves the synced mark and
 `durable`, and seals segments that rolled. Threads: one at a time appends, rolls or truncates (`_writing`); one at a
 time syncs, truncates or exchanges segments (`_maintenance`, always taken second); any may read. The log knows
-no clock and starts no thread: `on_dirty` asks whoever drives it to call `sync` in time.
+no clock and starts no thread: `on_dirty` asks whoever drives it to call `sync` in time, or at once when a segment
+rolled or somebody waits (`hasten`).
 
 Order of a publication, which readers rely on: bytes in the file, indexes and views, segment size and end,
 `written`.
@@ -13,7 +14,7 @@ Order of a publication, which readers rely on: bytes in the file, indexes and vi
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from threading import RLock
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from goqueue import codec
 from goqueue.base.mark import Mark
@@ -24,20 +25,19 @@ from goqueue.io.small_file import write_all
 from goqueue.model import limits
 from goqueue.model.errors import (
     DiskFull,
-    GoQueueError,
     InvalidRequest,
-    LogClosed,
     OffsetOutOfRange,
-    StorageFailed,
 )
 from goqueue.model.record import Producer, Record
 from goqueue.model.settings import Fsync, LogSettings
 from goqueue.storage.cache import DerivedCache
 from goqueue.storage.catalogue import Catalogue
 from goqueue.storage.derived import BUILT_IN, Derived
+from goqueue.storage.ending import Ending, Reason
 from goqueue.storage.files import OpenFiles
+from goqueue.storage.flushing import Flusher
 from goqueue.storage.reading import Chunk, Reader
-from goqueue.storage.recovery import Recovered, recover
+from goqueue.storage.recovery import Recovered, clean_path, recover
 from goqueue.storage.segment import Segment
 from goqueue.storage.state import LeaderEpoch, SealedSegment
 from goqueue.storage.synced import Synced
@@ -53,6 +53,14 @@ class Appended(NamedTuple):
     scan: Scan
 
 
+class Rewrite(NamedTuple):
+    """A segment that a cleaner is about to write, under seal number `seal`."""
+
+    seal: int
+    path: str
+    file: File
+
+
 class _Tail(NamedTuple):
     """The end of the written log at one moment."""
 
@@ -60,14 +68,17 @@ class _Tail(NamedTuple):
     size: int
     end: int
 
+    @property
+    def synced(self) -> Synced:
+        """The mark that says it is durable."""
+        return Synced(self.segment.base, self.size, self.end)
 
-Failure = TypeVar("Failure", bound=GoQueueError)
 
 OnDirty = Callable[["Log", bool], None]
-"""Called with True when a segment rolled and waits to be sealed, with False when there is something to sync."""
+"""Called when there is something to sync: with False in the time the settings allow, with True at once."""
 
 
-def _nobody(log: "Log", rolled: bool) -> None:
+def _nobody(log: "Log", urgent: bool) -> None:
     """For a log whose owner calls `sync` by itself."""
 
 
@@ -119,7 +130,7 @@ class Log:
         recovered: Recovered,
     ) -> None:
         self.directory = directory
-        self.settings = settings
+        self._settings = settings
         self.recovery = recovered.report
         self.disk = disk
         self.files = files
@@ -127,36 +138,48 @@ class Log:
         self._on_dirty = on_dirty
         self._reserve = reserve
         self._catalogue = Catalogue(directory, disk, files, cache, kinds, recovered)
-        self._reader = Reader(self, disk, files, cache, interval=settings.index_interval_bytes, kinds=kinds)
+        self._reader = Reader(self, disk, files, cache, kinds)
+        self._flusher = Flusher(directory, disk, files, recovered.mark, names_dirty=recovered.created)
         self._tail = self._end()
         times = (segment.last_timestamp for segment in recovered.segments)
         self._last_timestamp = max(recovered.state.last_timestamp, *times)
         self.written = Mark(self._tail.end)
         self.durable = Mark(self._tail.end)
+        self._ending = Ending(directory, self.written, self.durable)
         self._writing = RLock()
         self._maintenance = RLock()
         """Held across disk calls; an append waits for it only when too many segments wait to be sealed."""
         self.truncations = 0
         """How often records at the end were dropped: what was concluded from them before is no longer so."""
-        self._names_dirty = False
-        """A segment was created since the directory was last fsynced."""
         self._requested = False
         """Somebody has been asked to sync and has not begun yet."""
-        self._torn = True
+        self._urgent = False
+        """The same, and was asked to do it at once."""
+        self._torn = not recovered.created
         """What lies past the end of the active file is unknown: it must be cut before the next append.
 
-        After a failed write, and once after opening: bytes that an earlier life wrote but whose file size never
-        became durable may still be in the last block, and would be records again once the file has grown over them.
+        After a failed write, and once after opening a file that was there: bytes that an earlier life wrote but
+        whose file size never became durable may still be in the last block, and would be records again once the
+        file has grown over them.
         """
         self._unfinished = False
         """An append began and did not end: indexes and views may have seen records that are not published."""
-        self._unmarked_bytes = self._unmarked_syncs = 0
-        """Since the synced mark itself was last made durable."""
-        self._failure: GoQueueError | None = None
         if len(self._catalogue.unsealed()) > 1:
-            self._ask(rolled=True)
+            self._ask(urgent=True)
 
     # --- what it is
+
+    @property
+    def settings(self) -> LogSettings:
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: LogSettings) -> None:
+        """They hold from now on. What an earlier fsync mode left unsynced is synced as the new one says."""
+        with self._writing:  # or an append could count on a sync that was asked for under the old ones
+            self._settings = settings
+            if settings.fsync is not Fsync.NONE and (self._requested or self._has_unsynced()):
+                self._ask(urgent=settings.fsync is Fsync.EVERY)
 
     @property
     def start_offset(self) -> int:
@@ -192,7 +215,7 @@ class Log:
             return self._append(memoryview(block).cast("B"), now, producer)
 
     def _append(self, block: memoryview, now: int, producer: Producer | None) -> Appended:
-        self._check()
+        self._ending.check()
         size = len(block)
         if size > limits.MAX_BLOCK_BYTES:
             raise InvalidRequest(f"a block of {size} bytes is more than {limits.MAX_BLOCK_BYTES}; send less at a time")
@@ -211,14 +234,14 @@ class Log:
         self._torn = self._unfinished = False
         self._last_timestamp = timestamp
         self.written.advance(end)
-        if not self._requested and self.settings.fsync is not Fsync.NONE:
-            self._ask(rolled=False)
+        if not self._requested and self._settings.fsync is not Fsync.NONE:
+            self._ask(urgent=self._settings.fsync is Fsync.EVERY)
         return Appended(first, end, timestamp, scan)
 
     def _is_full(self, segment: Segment, size: int, count: int, now: int) -> bool:
         return (
-            segment.size + size > self.settings.segment_bytes
-            or now - segment.first_timestamp >= self.settings.segment_age_ms
+            segment.size + size > self._settings.segment_bytes
+            or now - segment.first_timestamp >= self._settings.segment_age_ms
             or segment.end + count - segment.base > limits.MAX_SEGMENT_SPAN
         )
 
@@ -246,14 +269,16 @@ class Log:
             file.truncate(self._tail.size)
             file.sync()
         if self._unfinished:
-            self._tail.segment.derived = self._reader.rebuild(self._tail.segment)
+            segment = self._tail.segment
+            assert segment.derived is not None
+            segment.derived = self._reader.rebuild(segment, segment.derived.anew())
         self._torn = self._unfinished = False
 
     def tick(self, now: int) -> None:
         """Roll the active segment once its first record is old enough, so that retention can reach it."""
         with self._writing:
             segment = self._tail.segment
-            if segment.count and now - segment.first_timestamp >= self.settings.segment_age_ms:
+            if segment.count and now - segment.first_timestamp >= self._settings.segment_age_ms:
                 self._roll()
 
     def roll(self) -> None:
@@ -262,7 +287,7 @@ class Log:
             self._roll()
 
     def _roll(self) -> None:
-        self._check()
+        self._ending.check()
         if self._torn:
             self._mend()
         segment, _, end = self._tail
@@ -270,20 +295,25 @@ class Log:
             return
         if len(self._catalogue.unsealed()) > limits.MAX_UNSEALED_SEGMENTS:
             self.sync()
-        following = Segment(self.directory, end, Derived(end, self.settings.index_interval_bytes, self.kinds))
+        assert segment.derived is not None
+        derived = Derived(end, self._settings.index_interval_bytes, self.kinds)
+        derived.inherit([segment.derived])
+        following = Segment(self.directory, end, derived)
         with self.or_fail("creating a segment"):
             file = self.disk.open(following.key.path, create=True)
             file.truncate(0)  # a file of that name may have been left alone by recovery
             file.close()
-        self._names_dirty = True  # after the name is there, before anybody can sync what is in the file
+        self._flusher.names_dirty = True  # after the name is there, before anybody can sync what is in the file
         self._catalogue.add(following)
         self._tail = _Tail(following, 0, end)
         self._torn = False
-        self._ask(rolled=True)
+        self._ask(urgent=True)
 
-    def _ask(self, *, rolled: bool) -> None:
+    def _ask(self, *, urgent: bool) -> None:
         self._requested = True
-        self._on_dirty(self, rolled)
+        if urgent:  # never cleared here: a sync may have begun meanwhile
+            self._urgent = True
+        self._on_dirty(self, urgent)
 
     # --- reading
 
@@ -291,8 +321,7 @@ class Log:
         self, offset: int, *, max_bytes: int, max_count: int = limits.MAX_READ_COUNT, to_offset: int | None = None
     ) -> Chunk:
         """Records from `offset` on as they lie on disk, checked: at least one if there is one, within the bounds."""
-        if isinstance(self._failure, LogClosed):
-            raise self._failure.with_traceback(None)
+        self._ending.check_open()
         if max_bytes < 1 or max_count < 1:
             raise InvalidRequest(f"a read of {max_bytes} bytes and {max_count} records: ask for at least one of each")
         return self._reader.read(offset, max_bytes, max_count, to_offset)
@@ -304,8 +333,13 @@ class Log:
         chunk = self.read(offset, max_bytes=max_bytes, max_count=max_count, to_offset=to_offset)
         return codec.decode(chunk.data, verified=True)
 
+    def is_cached(self, offset: int, size: int) -> bool:
+        """Whether reading `size` bytes from here would probably not wait for a disk."""
+        return self._reader.is_cached(offset, size)
+
     def offset_at(self, timestamp: int) -> int:
         """The first offset appended at or after `timestamp`; the end when there is none."""
+        self._ending.check_open()
         return self._reader.offset_at(timestamp)
 
     def derived(self, segment: Segment) -> Derived:
@@ -316,51 +350,36 @@ class Log:
         """A segment's file for reading; raises Retired when it is no longer the one at its path."""
         return self._reader.use(segment)
 
-    def settle(self) -> None:
-        """Return once no exchange of segments is under way."""
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """No exchange of segments is under way in here; LogClosed when there will be none any more."""
         with self._maintenance:
-            return
+            self._ending.check_open()
+            yield
 
     # --- durability
 
     def sync(self) -> None:
         """Make everything written so far durable, and seal the segments that rolled."""
         with self._maintenance:
-            self._check()
-            self._requested = False
+            self._ending.check()
+            self._requested = self._urgent = False  # before looking at the tail: who comes after it asks again
             tail = self._tail
             unsealed = self._catalogue.unsealed()
             with self.or_fail("fsync"):
-                self._sync_files(unsealed)
-                self._move_mark(tail, durably=len(unsealed) > 1)
+                self._flusher.flush(unsealed, tail.synced)
             self.durable.advance(tail.end)
             rolled = [segment for segment in unsealed if segment.base < tail.segment.base]
             if rolled:
                 self._seal(rolled)
 
-    def _sync_files(self, segments: list[Segment]) -> None:
-        for segment in segments:
-            size = segment.size
-            if segment.synced_size < size:
-                with self.files.use(segment.key) as file:
-                    file.sync()
-                self._unmarked_bytes += size - segment.synced_size
-                self._unmarked_syncs += 1
-                segment.synced_size = size
-        if self._names_dirty:
-            self._names_dirty = False
-            self.disk.sync_directory(self.directory)
+    def hasten(self) -> None:
+        """Somebody waits for what is written by now to become durable: ask for a sync at once, whatever the mode."""
+        if not self._urgent and self._has_unsynced():
+            self._ask(urgent=True)
 
-    def _move_mark(self, tail: _Tail, *, durably: bool) -> None:
-        """The mark may lag behind what is durable, never run ahead: an fsync for it is needed now and then only."""
-        durably |= self._unmarked_bytes >= limits.SYNCED_MARK_INTERVAL_BYTES
-        durably |= self._unmarked_syncs >= limits.SYNCED_MARK_INTERVAL_SYNCS
-        try:
-            self._catalogue.mark.store(Synced(tail.segment.base, tail.size, tail.end), durably=durably)
-        except DiskFull:
-            return
-        if durably:
-            self._unmarked_bytes = self._unmarked_syncs = 0
+    def _has_unsynced(self) -> bool:
+        return self.durable.value < self.written.value
 
     def _seal(self, rolled: list[Segment]) -> None:
         """Without space for the state file they stay as they are: the next sync tries again."""
@@ -370,27 +389,13 @@ class Log:
             except DiskFull:
                 return
 
-    @contextmanager
-    def or_fail(self, doing: str) -> Iterator[None]:
+    def or_fail(self, doing: str) -> AbstractContextManager[None]:
         """An OSError in here means the disk can no longer be believed: nothing is acknowledged from then on."""
-        try:
-            yield
-        except OSError as error:
-            raise self.fail(f"{doing} failed: {error}") from error
+        return self._ending.or_fail(doing)
 
-    def fail(self, reason: str) -> StorageFailed:
+    def fail(self, reason: str) -> Reason:
         """Stop here: every call and everybody waiting gets the error that is returned."""
-        return self._stop(StorageFailed(f"{self.directory}: {reason}; stop, check the disk, start again"))
-
-    def _stop(self, failure: Failure) -> Failure:
-        self._failure = failure
-        self.written.fail(failure)
-        self.durable.fail(failure)
-        return failure
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure.with_traceback(None)
+        return self._ending.fail(reason)
 
     # --- leader epochs
 
@@ -425,7 +430,7 @@ class Log:
             self.written.rewind(offset, gone)  # first: readers must not look for what is about to go
             try:
                 with self.or_fail("truncating"):
-                    self._catalogue.truncate(offset, self._reader.measure, self.settings)
+                    self._catalogue.truncate(offset, self._reader, self._settings)
             except DiskFull:
                 self.written.advance(end)
                 raise
@@ -444,7 +449,7 @@ class Log:
     def remove(self, old: Sequence[SealedSegment], *, truncations: int | None = None) -> bool:
         """Remove consecutive sealed segments; False when they, or the log's `truncations`, are no longer those."""
         with self._maintenance:
-            self._check()
+            self._ending.check()
             return truncations in (None, self.truncations) and self._remove(old)
 
     def _remove(self, old: Sequence[SealedSegment], *, start_offset: int = 0) -> bool:
@@ -465,18 +470,21 @@ class Log:
     ) -> bool:
         """Put a rewritten segment in place of consecutive sealed ones; False as for `remove`."""
         with self._maintenance, self.or_fail("replacing segments"):
-            self._check()
+            self._ending.check()
             return truncations in (None, self.truncations) and self._catalogue.replace(
                 old, new, source=source, derived=derived
             )
 
-    def take_seal(self) -> int:
-        """A seal number for a segment that is about to be written."""
-        with self._maintenance:
-            return self._catalogue.take_seal()
+    def begin_rewrite(self, base: int) -> Rewrite:
+        """A file for a segment that is to take the place of `base` and others after it."""
+        with self._maintenance:  # a log that is abandoned gets no new files
+            self._ending.check()
+            seal = self._catalogue.take_seal()
+            path = clean_path(self.directory, base, seal)
+            return Rewrite(seal, path, self.disk.open(path, create=True))
 
     def _check_range(self, offset: int) -> None:
-        self._check()
+        self._ending.check()
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(offset, start=self.start_offset, end=self.end_offset)
 
@@ -489,12 +497,20 @@ class Log:
     def close(self) -> None:
         """Sync and let go of the files. A log that failed is let go as it is."""
         with self._writing, self._maintenance:
-            if self._failure is None:
+            if self._ending.reason is None:
                 if self._unfinished:
                     self._mend()
                 self.sync()
                 with self.or_fail("closing"):
-                    self._move_mark(self._tail, durably=True)
-                self._stop(LogClosed(f"{self.directory} is closed; open it again"))
+                    self._flusher.mark(self._tail.synced, durably=True)
+                self._ending.close("is closed; open it again")
             for segment in self.segments:
                 self.files.forget(segment.key)
+
+    def abandon(self) -> None:
+        """Stop at once and for good: nothing is synced, and nobody touches the files when it returns."""
+        self._ending.close("was removed")
+        with self._writing:
+            pass  # who was in here is done, and who comes after is refused
+        with self._maintenance:
+            self._catalogue.retire_all()

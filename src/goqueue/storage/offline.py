@@ -55,7 +55,7 @@ class OfflineLog:
 
     def segments(self) -> list[SegmentFile]:
         """In offset order. One that must be there and whose file is missing is listed with no bytes."""
-        tail = {base for base in segment_bases(self._disk, self.directory) if base >= self.state.tail_base}
+        tail = {base for base in segment_bases(self._disk.list(self.directory)) if base >= self.state.tail_base}
         if self.synced is not None and self.synced.offset > self.state.tail_base:
             tail |= {self.state.tail_base, max(self.synced.base, self.state.tail_base)}
         if self.state.truncate_to != NOT_TRUNCATING:

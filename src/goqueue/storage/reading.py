@@ -6,7 +6,7 @@ as they are published, and when the file under one was exchanged meanwhile (`ret
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from goqueue.codec import Problem
 from goqueue.io.disk import Disk, File
 from goqueue.model import limits
 from goqueue.model.errors import DamagedData, DiskFull, OffsetOutOfRange, Quarantined
+from goqueue.model.settings import LogSettings
 from goqueue.storage import derived as companions
 from goqueue.storage.cache import DerivedCache
 from goqueue.storage.derived import Derived
@@ -49,28 +50,22 @@ class Readable(Protocol):
     def end_offset(self) -> int: ...
     @property
     def written(self) -> Mark: ...
-    def settle(self) -> None:
-        """Return once no exchange of segments is under way."""
+    @property
+    def settings(self) -> LogSettings: ...
+    def settled(self) -> AbstractContextManager[None]:
+        """No exchange of segments is under way in here; LogClosed when there will be none any more."""
 
 
 class Reader:
     """Reads one log."""
 
     def __init__(
-        self,
-        log: Readable,
-        disk: Disk,
-        files: OpenFiles,
-        cache: DerivedCache,
-        *,
-        interval: int,
-        kinds: Sequence[ViewKind],
+        self, log: Readable, disk: Disk, files: OpenFiles, cache: DerivedCache, kinds: Sequence[ViewKind]
     ) -> None:
         self._log = log
         self._disk = disk
         self._files = files
         self._cache = cache
-        self._interval = interval
         self._kinds = kinds
 
     def read(self, offset: int, max_bytes: int, max_count: int, to_offset: int | None) -> Chunk:
@@ -87,11 +82,27 @@ class Reader:
             try:
                 chunk = self._read_segment(segment, offset, limit, max_bytes, max_count)
             except Retired:
-                self._log.settle()
-                continue
+                with self._log.settled():
+                    continue
             if chunk is not None:
                 return chunk
             offset = min(segment.end, limit)
+
+    def is_cached(self, offset: int, size: int) -> bool:
+        """By the first and the last byte. A segment whose indexes are not in memory counts as not cached."""
+        segment = self._segment(offset)
+        derived = segment.derived
+        if derived is None:
+            return False
+        start = derived.index.find(max(offset - segment.base, 0)).start
+        end = min(start + size, segment.size) - 1
+        if end < start:
+            return True
+        try:
+            with self.use(segment) as file:
+                return file.is_cached(start) and file.is_cached(end)
+        except (Retired, OSError):
+            return False
 
     def _segment(self, offset: int) -> Segment:
         segments = self._log.segments
@@ -102,7 +113,7 @@ class Reader:
         derived = self.derived(segment)
         with self.use(segment) as file:
             start, stop = self._bounds(segment, derived, offset)
-            want = self._interval + max_bytes
+            want = derived.interval + max_bytes
             while start < stop:
                 asked = min(want, stop - start)
                 data = read_around(file, start, asked)
@@ -174,8 +185,8 @@ class Reader:
             try:
                 found = self._offset_in(segment, timestamp)
             except Retired:
-                self._log.settle()
-                continue
+                with self._log.settled():
+                    continue
             return max(found, self._log.start_offset)
 
     def _offset_in(self, segment: Segment, timestamp: int) -> int:
@@ -218,6 +229,7 @@ class Reader:
         try:
             with self._files.use(segment.key) as file:
                 if segment.retired:
+                    self._files.forget(segment.key)  # it may have been opened just now
                     raise Retired
                 yield file
         except FileNotFoundError:
@@ -242,19 +254,23 @@ class Reader:
         return derived
 
     def _rebuild(self, segment: Segment) -> Derived:
-        """From the records of a sealed segment, and saved beside it again."""
-        derived = self.rebuild(segment)
-        if segment.retired:
-            raise Retired
-        try:
-            companions.save(self._disk, segment.stem, derived, base=segment.base, seal=segment.seal)
-        except DiskFull:
-            pass
+        """From the records of a sealed segment, and saved beside it again. Views that can be read stay as they are."""
+        derived = self.rebuild(segment, Derived(segment.base, self._log.settings.index_interval_bytes, self._kinds))
+        saved = companions.load_views(self._disk, segment.stem, base=segment.base, seal=segment.seal, kinds=self._kinds)
+        save = companions.save
+        if saved is not None:
+            derived.views, save = saved, companions.save_indexes
+        with self._log.settled():  # or files would come back that somebody has just removed
+            if segment.retired:
+                raise Retired
+            try:
+                save(self._disk, segment.stem, derived, base=segment.base, seal=segment.seal)
+            except DiskFull:
+                pass
         return derived
 
-    def rebuild(self, segment: Segment) -> Derived:
-        """Indexes and views from the records, as far as the segment has published them."""
-        derived = Derived(segment.base, self._interval, self._kinds)
+    def rebuild(self, segment: Segment, derived: Derived) -> Derived:
+        """Fold a segment's records, as far as it has published them, into indexes and views that have none yet."""
         damage = []
         with self.use(segment) as file:
             for item in walk(file, segment.extent):

@@ -9,7 +9,7 @@ at any point and be run again: each step is repeatable, and nothing is cut befor
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -28,7 +28,8 @@ from goqueue.storage.views import ViewKind
 from goqueue.storage.walk import Damage, Extent, Run, walk
 
 _SEGMENT = re.compile(r"(\d{20})\.log")
-_CLEAN = re.compile(r"(\d{20})\.(\d+)\.clean")
+_CLEAN = re.compile(r"(\d{20})\.(\d+)\.(clean|view)")
+_ENDINGS = {"clean": ".log", "view": ".view"}
 
 
 class Cut(NamedTuple):
@@ -78,6 +79,8 @@ class Recovered(NamedTuple):
     state: LogState
     mark: SyncedMark
     segments: list[Segment]
+    created: bool
+    """The active segment's file was made just now, and its name is not durable yet."""
     report: RecoveryReport
 
 
@@ -87,18 +90,32 @@ def recover(disk: Disk, directory: str, settings: LogSettings, kinds: Sequence[V
 
 
 def recover_tail(
-    disk: Disk, directory: str, settings: LogSettings, kinds: Sequence[ViewKind], state: LogState, mark: SyncedMark
+    disk: Disk,
+    directory: str,
+    settings: LogSettings,
+    kinds: Sequence[ViewKind],
+    state: LogState,
+    mark: SyncedMark,
+    inherited: Mapping[int, Derived],
+    before: Derived | None,
 ) -> list[Segment]:
-    """The segments of a tail that was just truncated; nothing else in the directory is touched."""
+    """The segments of a tail that was just truncated; nothing else in the directory is touched.
+
+    A segment that was there before, by its base in `inherited`, keeps what its views had inherited; the first of
+    others inherits from `before`.
+    """
     recovery = _Recovery(disk, directory, settings, kinds)
-    recovery.mark = mark
-    return recovery.tail(state)
+    recovery.mark, recovery.inherited, recovery.before = mark, inherited, before
+    tail = recovery.tail(state, segment_bases(disk.list(directory)))
+    if recovery.created:
+        disk.sync_directory(directory)
+    return tail
 
 
 def truncate_tail(disk: Disk, directory: str, mark: SyncedMark, state: LogState) -> LogState:
     """Finish the truncation that `state` names: the tail ends at that offset afterwards. Repeatable."""
     target = state.truncate_to
-    bases = [base for base in segment_bases(disk, directory) if base >= state.tail_base]
+    bases = [base for base in segment_bases(disk.list(directory)) if base >= state.tail_base]
     last = max((base for base in bases if base <= target), default=target)
     position = 0
     file = disk.open(stem(directory, last) + ".log", create=True)
@@ -119,8 +136,9 @@ def truncate_tail(disk: Disk, directory: str, mark: SyncedMark, state: LogState)
     return done
 
 
-def segment_bases(disk: Disk, directory: str) -> list[int]:
-    matches = (_SEGMENT.fullmatch(name) for name in disk.list(directory))
+def segment_bases(names: Iterable[str]) -> list[int]:
+    """Of the segments among the files of a directory."""
+    matches = (_SEGMENT.fullmatch(name) for name in names)
     return [int(match[1]) for match in matches if match]
 
 
@@ -134,6 +152,11 @@ def remove_segment(disk: Disk, directory: str, base: int) -> None:
 def clean_path(directory: str, base: int, seal: int) -> str:
     """Where the cleaner writes the segment that will become `base` under seal number `seal`."""
     return f"{stem(directory, base)}.{seal}.clean"
+
+
+def view_path(directory: str, base: int, seal: int) -> str:
+    """Where the views of that segment wait to take their place with it."""
+    return f"{stem(directory, base)}.{seal}.view"
 
 
 def _position_of(file: File, base: int, offset: int) -> int:
@@ -150,6 +173,16 @@ def _position_of(file: File, base: int, offset: int) -> int:
     return position
 
 
+class _Walked(NamedTuple):
+    """A segment of the tail."""
+
+    segment: Segment
+    was_cut: bool
+    """The log ends in it: what followed was cut."""
+    whole: bool
+    """Its file has the bytes it must have, so that more can be appended."""
+
+
 class _Recovery:
     """One pass over one directory."""
 
@@ -159,6 +192,11 @@ class _Recovery:
         self.settings = settings
         self.kinds = kinds
         self.mark = SyncedMark(disk, directory)
+        self.inherited: Mapping[int, Derived] = {}
+        self.before: Derived | None = None
+        """Of the segment before the one that comes next; views of the first of a tail have nobody to inherit from."""
+        self.created = False
+        """The active segment's file was made just now."""
         self.report = RecoveryReport()
 
     def run(self) -> Recovered:
@@ -166,50 +204,50 @@ class _Recovery:
         if loaded is None:
             self.disk.make_directory(self.directory)
             loaded = LogState()
-            hard_state.save(self.disk, self.directory, loaded)
             self.mark.reset(Synced(0, 0, 0))
-        # A killed process may have left names that the page cache shows and the disk does not have yet. They come
-        # before anything that is removed because of them.
-        self.disk.sync_directory(self.directory)
+            hard_state.save(self.disk, self.directory, loaded)  # last: it makes both names durable
+        else:
+            # A killed process may have left names that the page cache shows and the disk does not have yet. They come
+            # before anything that is removed because of them.
+            self.disk.sync_directory(self.directory)
         if loaded.truncate_to != NOT_TRUNCATING:
             loaded = truncate_tail(self.disk, self.directory, self.mark, loaded)
-        self._finish_cleaning(loaded)
+        names = self.disk.list(self.directory)
+        self._finish_cleaning(loaded, names)
         sealed = [Segment.sealed(self.directory, entry) for entry in loaded.sealed]
         for segment in sealed:
             self._check_sealed(segment)
-        tail = self.tail(loaded)
-        return Recovered(loaded, self.mark, sealed + tail, self.report)
+        tail = self.tail(loaded, segment_bases(names))
+        return Recovered(loaded, self.mark, sealed + tail, self.created, self.report)
 
     # --- what the cleaner left behind
 
-    def _finish_cleaning(self, state: LogState) -> None:
+    def _finish_cleaning(self, state: LogState, names: list[str]) -> None:
         """Put rewrites that the state speaks of in place; drop what it no longer lists."""
         seals = {entry.base: entry.seal for entry in state.sealed}
-        changed = False
-        for name in self.disk.list(self.directory):
-            path = f"{self.directory}/{name}"
-            if match := _CLEAN.fullmatch(name):
-                base, seal = int(match[1]), int(match[2])
-                if seals.get(base) == seal:
-                    self.disk.rename(path, stem(self.directory, base) + ".log")
-                else:
-                    self.disk.unlink(path)
-                changed = True
-            elif name == hard_state.FILE_NAME + ".tmp":
+        unlisted = [base for base in segment_bases(names) if base < state.tail_base and base not in seals]
+        rewrites = [match for match in map(_CLEAN.fullmatch, names) if match]
+        for match in rewrites:
+            base, seal = int(match[1]), int(match[2])
+            path = f"{self.directory}/{match[0]}"
+            if seals.get(base) == seal:
+                self.disk.rename(path, stem(self.directory, base) + _ENDINGS[match[3]])
+            else:
                 self.disk.unlink(path)
-        for base in segment_bases(self.disk, self.directory):
-            if base < state.tail_base and base not in seals:
-                remove_segment(self.disk, self.directory, base)
-                changed = True
-        if changed:
+        if hard_state.FILE_NAME + ".tmp" in names:
+            self.disk.unlink(f"{self.directory}/{hard_state.FILE_NAME}.tmp")
+        for base in unlisted:
+            remove_segment(self.disk, self.directory, base)
+        if rewrites or unlisted:
             self.disk.sync_directory(self.directory)
 
     def _check_sealed(self, segment: Segment) -> None:
         path = segment.key.path
-        if not self.disk.exists(path):
+        try:
+            file = self.disk.open(path)
+        except FileNotFoundError:
             self.report.notes.append(f"{path} is missing; an empty file takes its place")
-            self.disk.open(path, create=True).close()
-        file = self.disk.open(path)
+            file = self.disk.open(path, create=True)
         try:
             if file.size() < segment.size:
                 self._survey(segment, file)
@@ -222,9 +260,10 @@ class _Recovery:
 
     # --- the tail
 
-    def tail(self, state: LogState) -> list[Segment]:
-        bases = [base for base in segment_bases(self.disk, self.directory) if base >= state.tail_base]
-        on_disk = self.mark.load()
+    def tail(self, state: LogState, bases: Iterable[int]) -> list[Segment]:
+        """The unsealed ones among the segments that have files. All that is kept of them is durable afterwards."""
+        bases = [base for base in bases if base >= state.tail_base]
+        on_disk = self.mark.stored or self.mark.load()
         synced = on_disk
         if synced is None:
             synced = self._last_valid(bases, state.tail_base)
@@ -234,51 +273,62 @@ class _Recovery:
             synced = Synced(state.tail_base, 0, state.tail_base)
         tail: list[Segment] = []
         expected = state.tail_base
-        ended = False
+        ended = whole = False
         while not ended:
             following = min((base for base in bases if base > expected), default=None)
             if expected not in bases:
                 if expected > synced.base or (expected == synced.base and synced.position == 0):
                     break
                 self.report.notes.append(f"{stem(self.directory, expected)}.log is missing")
-            segment, ended = self._recover_segment(expected, following, synced, bases)
+            segment, ended, whole = self._recover_segment(expected, following, synced, bases)
             tail.append(segment)
             assert segment.end > expected or ended or following is None
             expected = segment.end
             ended = ended or (following is None and expected >= synced.offset and segment.base >= synced.base)
-        if not tail or tail[-1].end != tail[-1].base + tail[-1].count or self._is_short(tail[-1]):
+        if not whole or tail[-1].end != tail[-1].base + tail[-1].count:
             tail.append(self._new_segment(expected))
+            self.created = not self.disk.exists(tail[-1].key.path)
+            self.disk.open(tail[-1].key.path, create=True).close()
         self._drop_unexpected(bases, tail)
-        self._sync_tail(tail, on_disk)
+        end = Synced(tail[-1].base, tail[-1].size, tail[-1].end)
+        if end != on_disk:
+            self.mark.store(end, durably=True)
         return tail
 
-    def _recover_segment(
-        self, base: int, following: int | None, synced: Synced, bases: list[int]
-    ) -> tuple[Segment, bool]:
-        """Walk one segment of the tail; True when the log was cut in it."""
+    def _recover_segment(self, base: int, following: int | None, synced: Synced, bases: list[int]) -> _Walked:
+        """Walk one segment of the tail, and make durable what is kept of it."""
         segment = self._new_segment(base)
         file = self.disk.open(segment.key.path, create=True)
         try:
-            size = file.size()
-            if base < synced.base:
-                limit = following if following is not None else synced.offset
-                self._fold(segment, file, Extent(base, limit, size, contiguous=True))
-                segment.end = limit
-                return segment, False
-            position = 0
-            if base == synced.base and synced.offset > base:
-                position = synced.position
-                self._fold(segment, file, Extent(base, synced.offset, position, contiguous=True))
-                segment.end, segment.size = synced.offset, position
-            limit = following if following is not None else limits.MAX_OFFSET
-            above = Extent(segment.end, limit, max(size, position), True, position, resync=False)
-            torn = self._fold(segment, file, above, until_damage=True)
-            if torn is None or (torn.position >= size and following is None):
-                return segment, False
-            self._cut(segment, file, torn, [other for other in bases if other > base])
-            return segment, True
+            was_cut = self._walk_segment(segment, file, following, synced, bases)
+            file.sync()  # also what looks as if it were durable already
+            segment.synced_size = segment.size
+            return _Walked(segment, was_cut, whole=file.size() == segment.size)
         finally:
             file.close()
+
+    def _walk_segment(
+        self, segment: Segment, file: File, following: int | None, synced: Synced, bases: list[int]
+    ) -> bool:
+        """Fold its records; True when the log was cut in it."""
+        base, size = segment.base, file.size()
+        if base < synced.base:
+            limit = following if following is not None else synced.offset
+            self._fold(segment, file, Extent(base, limit, size, contiguous=True))
+            segment.end = limit
+            return False
+        position = 0
+        if base == synced.base and synced.offset > base:
+            position = synced.position
+            self._fold(segment, file, Extent(base, synced.offset, position, contiguous=True))
+            segment.end, segment.size = synced.offset, position
+        limit = following if following is not None else limits.MAX_OFFSET
+        above = Extent(segment.end, limit, max(size, position), True, position, resync=False)
+        torn = self._fold(segment, file, above, until_damage=True)
+        if torn is None or (torn.position >= size and following is None):
+            return False
+        self._cut(segment, file, torn, [other for other in bases if other > base])
+        return True
 
     def _fold(self, segment: Segment, file: File, extent: Extent, *, until_damage: bool = False) -> Damage | None:
         """Add a part of the file to the segment: runs are indexed, damage is quarantined, or returned."""
@@ -356,16 +406,15 @@ class _Recovery:
                 file.close()
         return last
 
-    def _is_short(self, segment: Segment) -> bool:
-        """Whether the file lacks bytes the segment must have, so that nothing can be appended to it."""
-        file = self.disk.open(segment.key.path)
-        try:
-            return file.size() != segment.size
-        finally:
-            file.close()
-
     def _new_segment(self, base: int) -> Segment:
-        derived = Derived(base, self.settings.index_interval_bytes, self.kinds)
+        known = self.inherited.get(base)
+        if known is not None:
+            derived = known.anew()
+        else:
+            derived = Derived(base, self.settings.index_interval_bytes, self.kinds)
+            if self.before is not None:
+                derived.inherit([self.before])
+        self.before = derived
         return Segment(self.directory, base, derived)
 
     def _drop_unexpected(self, bases: list[int], tail: list[Segment]) -> None:
@@ -373,17 +422,3 @@ class _Recovery:
         for base in bases:
             if base not in known and self.disk.exists(stem(self.directory, base) + ".log"):
                 self.report.notes.append(f"{stem(self.directory, base)}.log does not belong to this log; left alone")
-
-    def _sync_tail(self, tail: list[Segment], on_disk: Synced | None) -> None:
-        """Everything kept becomes durable before anybody builds on it, also what looks as if it were already."""
-        for segment in tail:
-            file = self.disk.open(segment.key.path, create=True)
-            try:
-                file.sync()
-            finally:
-                file.close()
-            segment.synced_size = segment.size
-        self.disk.sync_directory(self.directory)
-        end = Synced(tail[-1].base, tail[-1].size, tail[-1].end)
-        if end != on_disk:
-            self.mark.store(end, durably=True)

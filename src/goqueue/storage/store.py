@@ -1,29 +1,33 @@
 """A data directory and the logs in it: one process, one lock, one budget of open files and memory."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from threading import Lock
+from typing import Final, Literal
 
 from goqueue.io.directory_lock import DirectoryLock
 from goqueue.io.disk import Disk, LocalDisk
-from goqueue.io.reserve import Reserve
+from goqueue.io.reserve import Reserve, Result
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, LogClosed, StorageFailed
 from goqueue.model.settings import LogSettings
-from goqueue.storage import state, synced
 from goqueue.storage.cache import DerivedCache
-from goqueue.storage.driver import OnFailure, SyncDriver
+from goqueue.storage.driver import OnFailure, OnSync, SyncDriver, untold
 from goqueue.storage.files import OpenFiles
 from goqueue.storage.log import Log
+from goqueue.storage.removal import OWN_FILE, remove
 from goqueue.storage.views import ViewKind
 
 _NAME_PART = re.compile(rf"[A-Za-z0-9._-]{{1,{limits.MAX_NAME_PART}}}")
-_OWN_FILE = re.compile(rf"{re.escape(state.FILE_NAME)}(\.tmp)?|{synced.FILE_NAME}|\d{{20}}[.-].*")
-"""Names of files inside a log's directory: no log may be called so, or one could lie inside another's files."""
+
+Area = Literal["logs", "meta"]
+"""Topics' logs, or those of the process itself."""
+_TAKEN: Final = {"logs": frozenset[str](), "meta": frozenset({"lock", "reserve"})}
+"""First parts of names that something else in the area has."""
 
 
-def log_directory(data_dir: str, name: str) -> str:
+def log_directory(data_dir: str, name: str, area: Area = "logs") -> str:
     """Where the log `name` is kept. Names are parts joined by slashes; none of them can lead elsewhere."""
     parts = name.split("/")
     if not all(_NAME_PART.fullmatch(part) and part not in (".", "..") for part in parts):
@@ -31,21 +35,23 @@ def log_directory(data_dir: str, name: str) -> str:
             f"{name!r} is no name for a log: use letters, digits, '.', '_', '-', at most {limits.MAX_NAME_PART} "
             "between two slashes"
         )
-    if reserved := [part for part in parts if _OWN_FILE.fullmatch(part)]:
+    if reserved := [part for part in parts if OWN_FILE.fullmatch(part)]:
         raise InvalidRequest(f"{name!r} is no name for a log: {reserved[0]!r} is one of a log's own files")
-    return f"{data_dir}/logs/{name}"
+    if parts[0] in _TAKEN[area]:
+        raise InvalidRequest(f"{name!r} is no name for a log in {area}/: {parts[0]!r} is taken there; use another")
+    return f"{data_dir}/{area}/{name}"
 
 
 def log_names(data_dir: str, disk: Disk) -> list[str]:
-    """The logs of a data directory, damaged ones too."""
+    """The logs of a data directory, damaged ones too; not those in `meta/`."""
     found = []
     pending = [""]
     while pending:
         prefix = pending.pop()
         names = disk.list(f"{data_dir}/logs/{prefix}")
-        if any(_OWN_FILE.fullmatch(name) for name in names):
+        if any(OWN_FILE.fullmatch(name) for name in names):
             found.append(prefix.rstrip("/"))
-        pending += [f"{prefix}{name}/" for name in names if not _OWN_FILE.fullmatch(name)]
+        pending += [f"{prefix}{name}/" for name in names if not OWN_FILE.fullmatch(name)]
     return sorted(found)
 
 
@@ -56,7 +62,14 @@ def _ignore(failure: StorageFailed) -> None:
 class Store:
     """Holds the data directory from construction until `close`."""
 
-    def __init__(self, data_dir: str, *, disk: Disk | None = None, on_failure: OnFailure = _ignore) -> None:
+    def __init__(
+        self,
+        data_dir: str,
+        *,
+        disk: Disk | None = None,
+        on_failure: OnFailure = _ignore,
+        on_sync: OnSync = untold,
+    ) -> None:
         if not data_dir:
             raise InvalidRequest("the data directory has no name; say which one to use")
         self.data_dir = data_dir
@@ -67,20 +80,28 @@ class Store:
         self._reserve = Reserve(self.disk, f"{data_dir}/meta/reserve")
         self.files = OpenFiles(self.disk)
         self._cache = DerivedCache()
-        self._driver = SyncDriver(on_failure)
+        self._driver = SyncDriver(on_failure, on_sync)
         self._logs: dict[str, Log] = {}
         self._opening = Lock()
+        """Held while logs and their directories come and go."""
         self._closed = False
 
-    def open_log(self, name: str, settings: LogSettings | None = None, views: Sequence[ViewKind] = ()) -> Log:
+    def open_log(
+        self,
+        name: str,
+        settings: LogSettings | None = None,
+        views: Sequence[ViewKind] = (),
+        *,
+        area: Area = "logs",
+    ) -> Log:
         """Open a log, or give back the one that is open under this name, as it is."""
+        directory = log_directory(self.data_dir, name, area)
         with self._opening:
-            if self._closed:
-                raise LogClosed(f"{self.data_dir} was closed; open the store again")
-            log = self._logs.get(name)
+            self._check()
+            log = self._logs.get(directory)
             if log is None:
-                log = self._logs[name] = Log.open(
-                    log_directory(self.data_dir, name),
+                log = self._logs[directory] = Log.open(
+                    directory,
                     disk=self.disk,
                     files=self.files,
                     cache=self._cache,
@@ -91,21 +112,58 @@ class Store:
                 )
             return log
 
+    def remove_log(self, name: str) -> None:
+        """Remove a topic's log with all its files, durably. Again, or after a crash half way, it does the rest.
+
+        If it is open it stops at once: whoever waits for it, or uses it later, gets LogClosed.
+        """
+        directory = log_directory(self.data_dir, name)
+        stopped: Log | None = None
+        while True:
+            with self._opening:
+                self._check()
+                log = self._logs.get(directory)
+                if log is None or log is stopped:
+                    self._logs.pop(directory, None)
+                    remove(self.disk, directory, root=f"{self.data_dir}/logs")
+                    return
+            log.abandon()  # not under the lock: it calls back whoever waits
+            self._driver.forget(log)
+            stopped = log
+
+    def shrinking(self, work: Callable[[], Result]) -> Result:
+        """Do work that frees space in the end; on a full disk with the space kept back for that."""
+        return self._reserve.shrinking(work)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise LogClosed(f"{self.data_dir} was closed; open the store again")
+
     def log_names(self) -> list[str]:
         return log_names(self.data_dir, self.disk)
 
     def close(self) -> None:
         """Sync and close every log, then give the directory back. Raises the first error, after all of that."""
+        try:
+            self.close_logs()
+        finally:
+            self.release()
+
+    def close_logs(self) -> None:
+        """Who still works on a log meets LogClosed. Raises the first error, after all are closed."""
         with self._opening:
             if self._closed:
                 return
             self._closed = True
         self._driver.stop()
         with ExitStack() as rest:
-            rest.callback(self._lock.release)
-            rest.callback(self.files.close)
             for log in self._logs.values():
                 rest.callback(log.close)
+
+    def release(self) -> None:
+        """Give the directory back, once nobody works on the logs any more."""
+        self.files.close()
+        self._lock.release()
 
     def __enter__(self) -> "Store":
         return self

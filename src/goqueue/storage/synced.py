@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from goqueue import codec
 from goqueue.io.disk import Disk, File
-from goqueue.io.small_file import write_all
+from goqueue.io.small_file import read_file, write_all
 
 FILE_NAME: Final = "synced"
 MAGIC: Final = b"GQSM"
@@ -31,28 +31,33 @@ class Synced(NamedTuple):
 
 
 class SyncedMark:
-    """The mark's file, opened for each use: logs are many, open files are bounded."""
+    """The mark's file, opened for each use: logs are many, open files are bounded. One thread at a time."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._path = f"{directory}/{FILE_NAME}"
         self._sequence = 0
+        self.stored: Synced | None = None
+        """What the file says, if that is known."""
+        self._durable = False
+        """It would still say so after a power cut."""
 
     def load(self) -> Synced | None:
         """The newest valid slot; None when there is none to trust."""
-        if not self._disk.exists(self._path):
+        data = read_file(self._disk, self._path)
+        if data is None:
             return None
-        file = self._disk.open(self._path)
-        try:
-            slots = [slot for slot in (_read_slot(file, number) for number in (0, 1)) if slot is not None]
-        finally:
-            file.close()
+        slots = [slot for slot in (_unpack(data, start) for start in (0, SLOT_STRIDE)) if slot is not None]
         if not slots:
             return None
-        self._sequence, newest = max(slots)
-        return newest
+        self._sequence, self.stored = max(slots)
+        self._durable = False
+        return self.stored
 
     def store(self, synced: Synced, *, durably: bool) -> None:
+        if synced == self.stored and (self._durable or not durably):
+            return
+        self.stored = None
         file = self._disk.open(self._path, create=True)
         try:
             self._write(file, synced)
@@ -60,9 +65,11 @@ class SyncedMark:
                 file.sync()
         finally:
             file.close()
+        self.stored, self._durable = synced, durably
 
     def reset(self, synced: Synced) -> None:
         """Durably replace both slots: the mark moves back, and no older slot may speak for it."""
+        self.stored = None
         file = self._disk.open(self._path, create=True)
         try:
             self._write(file, synced)
@@ -70,6 +77,7 @@ class SyncedMark:
             file.sync()
         finally:
             file.close()
+        self.stored, self._durable = synced, True
 
     def _write(self, file: File, synced: Synced) -> None:
         self._sequence += 1
@@ -83,12 +91,12 @@ def _pack(sequence: int, synced: Synced) -> bytes:
     return bytes(slot)
 
 
-def _read_slot(file: File, number: int) -> tuple[int, Synced] | None:
-    data = file.read(number * SLOT_STRIDE, SLOT.size)
-    if len(data) < SLOT.size:
+def _unpack(data: bytes, start: int) -> tuple[int, Synced] | None:
+    slot = data[start : start + SLOT.size]
+    if len(slot) < SLOT.size:
         return None
-    magic, version, _, _, crc, sequence, base, position, offset = SLOT.unpack(data)
-    if magic != MAGIC or version != VERSION or crc != _checksum(data):
+    magic, version, _, _, crc, sequence, base, position, offset = SLOT.unpack(slot)
+    if magic != MAGIC or version != VERSION or crc != _checksum(slot):
         return None
     return sequence, Synced(base, position, offset)
 

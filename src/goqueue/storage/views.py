@@ -2,8 +2,13 @@
 
 A view folds blocks as they are appended, the same code live and when a segment is scanned again, so it can
 always be rebuilt; it is saved when the segment is sealed. Storage knows a view only by its name.
+
+A view may know more than its own records tell: what was so where the segment begins. It gets that from the views
+before it (`inherit`), once, before it folds anything. One rebuilt from records alone has inherited nothing; who
+needs to know then asks the views of earlier segments.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from goqueue.codec import Scan
@@ -16,7 +21,21 @@ class View(Protocol):
     def on_append(self, block: Buffer, scan: Scan) -> None:
         """Fold a block of valid records, in offset order. `scan` has one array entry per record."""
 
+    def inherit(self, older: Sequence["View"]) -> None:
+        """Take over what these views, in offset order, know and the records of this segment cannot tell.
+
+        Called before the first record is folded, or not at all. `older` is the view of the segment before; for a
+        segment that the cleaner puts in place of others it is theirs, which know all the records that will be folded.
+        """
+
+    def anew(self) -> "View":
+        """A view of the same segment that has inherited what this one has, and folded nothing."""
+
     def to_bytes(self) -> bytes: ...
+
+    @property
+    def carries(self) -> bool:
+        """Whether it knows what the records that follow cannot tell: then its segment is emptied, not removed."""
 
     @property
     def size(self) -> int:

@@ -132,3 +132,24 @@ def test_unlinking_what_is_not_there_is_no_error(disk: Disk, tmp_path: Path) -> 
     disk.unlink(f"{tmp_path}/file")
     disk.unlink(f"{tmp_path}/file")
     assert disk.list(str(tmp_path)) == []
+
+
+def test_only_an_empty_directory_is_removed(disk: Disk, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    (tmp_path / "empty").mkdir()
+    assert not disk.remove_directory(f"{tmp_path}/full")
+    assert disk.remove_directory(f"{tmp_path}/empty")
+    assert disk.list(str(tmp_path)) == ["full"]
+
+
+def test_removing_a_directory_that_is_not_there_is_no_error(disk: Disk, tmp_path: Path) -> None:
+    assert disk.remove_directory(f"{tmp_path}/none")
+    assert disk.remove_directory(f"{tmp_path}/none/below")
+
+
+def test_a_file_is_not_removed_as_a_directory(disk: Disk, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        disk.remove_directory(f"{tmp_path}/file")
+    assert disk.list(str(tmp_path)) == ["file"]

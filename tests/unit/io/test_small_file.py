@@ -27,6 +27,9 @@ class Sipping:
     def read(self, position: int, size: int) -> bytes:
         return bytes(self.taken[position : position + size])
 
+    def is_cached(self, position: int) -> bool:
+        return True
+
     def size(self) -> int:
         return len(self.taken)
 

@@ -11,7 +11,19 @@ from typing import NamedTuple
 
 from goqueue.io.disk import Buffer, File, LocalDisk
 
-CHANGES = frozenset({"create", "write", "truncate", "sync", "rename", "unlink", "sync_directory", "make_directory"})
+CHANGES = frozenset(
+    {
+        "create",
+        "write",
+        "truncate",
+        "sync",
+        "rename",
+        "unlink",
+        "sync_directory",
+        "make_directory",
+        "remove_directory",
+    }
+)
 
 
 class Operation(NamedTuple):
@@ -47,6 +59,9 @@ class WatchedFile:
         if self._disk.after is not None:
             self._disk.after(operation)
         return written
+
+    def is_cached(self, position: int) -> bool:
+        return True
 
     def size(self) -> int:
         return self._file.size()
@@ -100,6 +115,10 @@ class WatchedDisk:
     def make_directory(self, path: str) -> None:
         self.note(Operation("make_directory", path))
         self._disk.make_directory(path)
+
+    def remove_directory(self, path: str) -> bool:
+        self.note(Operation("remove_directory", path))
+        return self._disk.remove_directory(path)
 
     def rename(self, source: str, target: str) -> None:
         self.note(Operation("rename", target))

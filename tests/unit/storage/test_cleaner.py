@@ -660,3 +660,17 @@ def test_a_pass_stopped_anywhere_lost_nothing_that_it_had_to_keep(
         assert {record.offset for record in read_all(again)} == keep
         change += 1
     assert change > 10
+
+
+def test_a_pass_that_finds_everything_truncated_away_ends_quietly(tmp_path: Path) -> None:
+    disk = WatchedDisk()
+    log = open_log(tmp_path, LogSettings(segment_bytes=4096, retention_ms=1), disk)
+    fill_segments(log, 2)
+    for segment in log.segments[:2]:
+        segment.derived = None
+    disk.before = once(lambda done: done.path.endswith(".view"), lambda: log.truncate(0))
+    report = clean(log, T0 + 10**6)
+    assert report.interrupted
+    assert (log.start_offset, log.end_offset, report.removed_segments) == (0, 0, 0)
+    put(log, message(0), now=T0 + 2000)
+    assert not clean(log, T0 + 10**6).interrupted

@@ -1,5 +1,6 @@
 """What is derived from a segment: saved, loaded, rebuilt, always the same; foreign files refused."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -91,6 +92,15 @@ class Count:
 
     def on_append(self, block: Buffer, scan: Scan) -> None:
         self.count += len(scan)
+
+    def inherit(self, older: Sequence[View]) -> None: ...
+
+    def anew(self) -> View:
+        return Count()
+
+    @property
+    def carries(self) -> bool:
+        return False
 
     def to_bytes(self) -> bytes:
         return self.count.to_bytes(4, "big")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from goqueue.io.waiting import wait_for
-from goqueue.model.errors import StorageFailed, Unavailable
+from goqueue.model.errors import LogClosed, StorageFailed, Unavailable
 from goqueue.model.settings import Fsync, LogSettings
 from goqueue.storage.driver import SyncDriver
 from goqueue.storage.log import Log
@@ -252,3 +252,198 @@ def test_a_sync_that_finds_no_free_file_handle_is_tried_again(tmp_path: Path, se
     assert failures == []
     log.close()
     assert offsets(read_all(open_log(tmp_path))) == [0, 1]
+
+
+# --- hastened
+
+
+LATE = LogSettings(segment_bytes=4096, fsync_interval_ms=3_600_000)
+NEVER = LogSettings(segment_bytes=4096, fsync=Fsync.NONE)
+
+
+def holding(disk: WatchedDisk) -> tuple[threading.Event, threading.Event]:
+    """The next fsync of a segment begins, says so, and goes on when it is told to."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(operation: Operation) -> None:
+        if operation.kind == "sync" and operation.path.endswith(".log") and not begun.is_set():
+            begun.set()
+            go_on.wait(PATIENCE_S)
+
+    disk.before = hold
+    return begun, go_on
+
+
+@pytest.mark.parametrize("settings", [LATE, NEVER], ids=["interval", "none"])
+def test_who_waits_does_not_wait_for_the_interval_nor_for_ever(tmp_path: Path, settings: LogSettings) -> None:
+    with driving() as (driver, failures):
+        log = opened(tmp_path, driver, settings)
+        for number in range(20):
+            put(log, message(number, size=10))
+            log.hasten()
+            wait_for(log.durable, number + 1, PATIENCE_S)
+    assert failures == []
+
+
+@pytest.mark.parametrize("settings", [LATE, NEVER], ids=["interval", "none"])
+def test_many_who_come_while_one_fsync_runs_share_the_next(tmp_path: Path, settings: LogSettings) -> None:
+    disk = WatchedDisk()
+    with driving() as (driver, _):
+        log = used(tmp_path, driver, settings, disk)
+        begun, go_on = holding(disk)
+        put(log, message(1))
+        log.hasten()
+        assert begun.wait(PATIENCE_S)
+        for number in range(2, 100):
+            put(log, message(number, size=1))
+            for _ in range(3):
+                log.hasten()
+        assert log.durable.value == 1
+        go_on.set()
+        wait_for(log.durable, 100, PATIENCE_S)
+        assert len(disk.of_kind("sync", ".log")) == 2 + len(log.segments) - 1
+
+
+def test_no_append_that_was_hastened_is_forgotten_whatever_the_others_do(tmp_path: Path) -> None:
+    """Four threads take turns appending; each waits for its own without anybody appending for it."""
+    with driving() as (driver, failures):
+        log = opened(tmp_path, driver, NEVER)
+        turn = threading.Lock()
+        late: list[int] = []
+
+        def publish() -> None:
+            for _ in range(100):
+                with turn:
+                    end = put(log, message(0, size=10)).next_offset
+                log.hasten()
+                try:
+                    wait_for(log.durable, end, PATIENCE_S)
+                except TimeoutError:
+                    late.append(end)
+
+        writers = [threading.Thread(target=publish, daemon=True) for _ in range(4)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        assert late == []
+        assert log.durable.value == 400
+    assert failures == []
+
+
+def test_being_asked_again_and_again_does_not_fill_the_drivers_lists(tmp_path: Path) -> None:
+    with driving(threads=1) as (driver, _):
+        log = opened(tmp_path, driver, LATE)
+        for number in range(300):
+            put(log, message(number, size=10))
+            log.hasten()
+            driver.notify(log, False)
+            driver.notify(log, True)
+            wait_for(log.durable, number + 1, PATIENCE_S)
+        assert len(driver._later) <= 1
+        for interval in range(3_000_000, 2_000_000, -1000):
+            log.settings = LogSettings(segment_bytes=4096, fsync_interval_ms=interval)
+            driver.notify(log, False)
+        assert len(driver._later) < 20
+        assert len(driver._ready) <= 1
+
+
+def test_a_hastened_sync_that_was_short_of_something_is_tried_again_soon(tmp_path: Path) -> None:
+    disk = WatchedDisk()
+    refused: list[Operation] = []
+
+    def none_left(operation: Operation) -> None:
+        if threading.current_thread().name.startswith("goqueue-sync") and operation.kind == "open" and not refused:
+            refused.append(operation)
+            raise Unavailable("no more files can be opened; raise the limit")
+
+    with driving() as (driver, failures):
+        log = used(tmp_path, driver, LATE, disk)
+        disk.before = none_left
+        put(log, message(1))
+        log.hasten()
+        wait_for(log.durable, 2, PATIENCE_S)
+    assert len(refused) == 1
+    assert failures == []
+
+
+def test_who_waits_on_a_disk_that_fails_is_told_so(tmp_path: Path) -> None:
+    disk = WatchedDisk()
+    with driving() as (driver, failures):
+        log = used(tmp_path, driver, NEVER, disk)
+        disk.before = no_fsync
+        put(log, message(1))
+        log.hasten()
+        with pytest.raises(StorageFailed):
+            wait_for(log.durable, 2, PATIENCE_S)
+        log.hasten()
+    assert [type(failure) for failure in failures] == [StorageFailed]
+
+
+# --- settings changed while a log is open
+
+
+@pytest.mark.parametrize("before", [LATE, NEVER], ids=["interval", "none"])
+@pytest.mark.parametrize("after", [EVERY, LogSettings(fsync_interval_ms=20)], ids=["every", "interval"])
+def test_what_is_not_synced_yet_is_synced_as_the_new_settings_say(
+    tmp_path: Path, before: LogSettings, after: LogSettings
+) -> None:
+    with driving() as (driver, _):
+        log = opened(tmp_path, driver, before)
+        put(log, message(0))
+        log.settings = after
+        wait_for(log.durable, 1, PATIENCE_S)
+        put(log, message(1))
+        wait_for(log.durable, 2, PATIENCE_S)
+
+
+# --- a log that is removed
+
+
+def test_a_forgotten_log_is_neither_due_nor_held(tmp_path: Path) -> None:
+    with driving(threads=1) as (driver, failures):
+        gone = opened(tmp_path / "gone", driver, LATE)
+        other = opened(tmp_path / "other", driver, LATE)
+        put(gone, message(0))
+        put(other, message(0))
+        gone.abandon()
+        driver.forget(gone)
+        assert [log for _, _, log in driver._later] == [other]
+        driver.forget(gone)
+        other.hasten()
+        wait_for(other.durable, 1, PATIENCE_S)
+    assert failures == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_fsync_that_runs_while_its_log_is_abandoned_is_nobodys_failure(tmp_path: Path, fails: bool) -> None:
+    disk = WatchedDisk()
+    with driving(threads=1) as (driver, failures):
+        log = used(tmp_path / "gone", driver, EVERY, disk)
+        begun, go_on = holding(disk)
+        hold = disk.before
+        assert hold is not None
+
+        def then_fail(operation: Operation) -> None:
+            hold(operation)
+            if fails:
+                no_fsync(operation)
+
+        disk.before = then_fail
+        stopped = threading.Event()
+        put(log, message(1))
+        assert begun.wait(PATIENCE_S)
+        log.durable.when(2, lambda _: stopped.set())
+        remover = threading.Thread(target=log.abandon, daemon=True)
+        remover.start()
+        assert stopped.wait(PATIENCE_S)
+        go_on.set()
+        remover.join(PATIENCE_S)
+        with pytest.raises(LogClosed):
+            log.sync()
+        other = opened(tmp_path / "other", driver, EVERY)
+        put(other, message(0))
+        wait_for(other.durable, 1, PATIENCE_S)
+    assert failures == []
+    assert isinstance(log.durable.failure, LogClosed)
+    assert disk.open_count == 0

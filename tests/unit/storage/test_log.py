@@ -3,7 +3,7 @@
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,6 +30,7 @@ from goqueue.storage.index import TimeIndex
 from goqueue.storage.log import Log
 from goqueue.storage.segment import Segment
 from goqueue.storage.state import LeaderEpoch
+from goqueue.storage.views import View
 from tests.unit.storage.disks import CHANGES, Operation, Stopped, WatchedDisk, at_most, once, stop_at
 from tests.unit.storage.logs import (
     SMALL,
@@ -255,6 +256,15 @@ class Tally:
         if Tally.broken:
             raise ValueError("a bug in a view")
         self.count += len(scan)
+
+    def inherit(self, older: Sequence[View]) -> None: ...
+
+    def anew(self) -> View:
+        return Tally()
+
+    @property
+    def carries(self) -> bool:
+        return False
 
     def to_bytes(self) -> bytes:
         return self.count.to_bytes(8, "big")
@@ -595,7 +605,7 @@ def test_a_sync_with_nothing_new_fsyncs_no_segment(tmp_path: Path) -> None:
 
 def test_somebody_is_asked_to_sync_once_and_again_after_the_sync(tmp_path: Path) -> None:
     asked: list[bool] = []
-    log = Log.open(str(tmp_path), disk=WatchedDisk(), settings=SMALL, on_dirty=lambda _, rolled: asked.append(rolled))
+    log = Log.open(str(tmp_path), disk=WatchedDisk(), settings=SMALL, on_dirty=lambda _, urgent: asked.append(urgent))
     put(log, message(0))
     put(log, message(1))
     assert asked == [False]
@@ -612,12 +622,308 @@ def test_without_fsync_nobody_is_asked_before_a_segment_rolls(tmp_path: Path) ->
         str(tmp_path),
         disk=WatchedDisk(),
         settings=LogSettings(segment_bytes=4096, fsync=Fsync.NONE),
-        on_dirty=lambda _, rolled: asked.append(rolled),
+        on_dirty=lambda _, urgent: asked.append(urgent),
     )
     put(log, message(0))
     assert asked == []
     fill(log, 40)
     assert asked == [True]
+
+
+def asking(path: Path, settings: LogSettings = SMALL, disk: WatchedDisk | None = None) -> tuple[Log, list[bool]]:
+    """A log and what its driver is asked, True for an urgent sync."""
+    asked: list[bool] = []
+    log = Log.open(
+        str(path), disk=disk or WatchedDisk(), settings=settings, on_dirty=lambda _, urgent: asked.append(urgent)
+    )
+    return log, asked
+
+
+NEVER = LogSettings(segment_bytes=4096, fsync=Fsync.NONE)
+EVERY = LogSettings(segment_bytes=4096, fsync=Fsync.EVERY)
+
+
+@pytest.mark.parametrize("settings", [SMALL, NEVER], ids=["interval", "none"])
+def test_who_waits_asks_for_an_urgent_sync_once_and_again_after_it(tmp_path: Path, settings: LogSettings) -> None:
+    log, asked = asking(tmp_path, settings)
+    log.hasten()
+    assert asked == []
+    put(log, message(0))
+    asked.clear()
+    for _ in range(5):
+        log.hasten()
+    assert asked == [True]
+    put(log, message(1))
+    assert asked == [True]
+    log.sync()
+    log.hasten()
+    assert asked == [True]
+    put(log, message(2))
+    log.hasten()
+    assert asked[-1] is True
+    assert log.durable.value == 2
+
+
+def test_an_append_that_must_be_synced_at_once_is_urgent_by_itself(tmp_path: Path) -> None:
+    log, asked = asking(tmp_path, EVERY)
+    put(log, message(0))
+    log.hasten()
+    assert asked == [True]
+
+
+def test_a_roll_is_urgent_enough_for_who_waits(tmp_path: Path) -> None:
+    log, asked = asking(tmp_path, NEVER)
+    put(log, message(0))
+    log.roll()
+    log.hasten()
+    assert asked == [True]
+
+
+@pytest.mark.parametrize("late", ["sync", "mark"])
+def test_who_waits_for_what_was_appended_while_a_sync_runs_asks_again(tmp_path: Path, late: str) -> None:
+    """The running one has looked at the end already: it does not cover what comes now."""
+    disk = WatchedDisk()
+    log, asked = asking(tmp_path, NEVER, disk)
+    put(log, message(0))
+    log.hasten()
+
+    def overtake() -> None:
+        put(log, message(1))
+        log.hasten()
+        log.hasten()
+
+    kind, ending = ("sync", ".log") if late == "sync" else ("write", "/synced")
+    disk.before = once(lambda done: done.kind == kind and done.path.endswith(ending), overtake)
+    log.sync()
+    assert log.durable.value == 1
+    assert asked == [True, True]
+    log.sync()
+    assert log.durable.value == 2
+
+
+def test_a_sync_with_nothing_to_do_touches_no_file(tmp_path: Path) -> None:
+    disk = WatchedDisk()
+    log, _ = asking(tmp_path, NEVER, disk)
+    put(log, message(0))
+    log.sync()
+    disk.operations.clear()
+    log.sync()
+    assert disk.operations == []
+
+
+# --- settings changed while it is open
+
+
+@pytest.mark.parametrize(("fsync", "urgent"), [(Fsync.INTERVAL, False), (Fsync.EVERY, True)])
+def test_what_was_never_to_be_synced_is_synced_once_the_mode_says_so(
+    tmp_path: Path, fsync: Fsync, urgent: bool
+) -> None:
+    log, asked = asking(tmp_path, NEVER)
+    put(log, message(0))
+    assert asked == []
+    log.settings = LogSettings(segment_bytes=4096, fsync=fsync)
+    assert asked == [urgent]
+    assert log.settings.fsync is fsync
+
+
+def test_what_waits_for_its_interval_is_synced_at_once_when_the_mode_says_so(tmp_path: Path) -> None:
+    log, asked = asking(tmp_path, SMALL)
+    put(log, message(0))
+    log.settings = EVERY
+    put(log, message(1))
+    assert asked == [False, True]
+
+
+def test_a_mode_without_fsync_and_one_with_nothing_to_sync_ask_for_nothing(tmp_path: Path) -> None:
+    log, asked = asking(tmp_path, SMALL)
+    log.settings = EVERY
+    log.settings = NEVER
+    put(log, message(0))
+    assert asked == []
+    log.settings = NEVER
+    assert asked == []
+
+
+def test_a_sync_asked_for_under_the_old_mode_does_not_stand_in_for_one_under_the_new(tmp_path: Path) -> None:
+    """A sync that had seen the append before it was asked for: all is durable, and the request still waits."""
+    disk = WatchedDisk()
+    log, asked = asking(tmp_path, SMALL, disk)
+    real = log._on_dirty
+
+    def sync_first(which: Log, urgent: bool) -> None:
+        which._requested = False
+        which.sync()
+        which._requested = True
+        real(which, urgent)
+
+    log._on_dirty = sync_first
+    put(log, message(0))
+    log._on_dirty = real
+    assert log.durable.value == 1
+    log.settings = EVERY
+    assert asked == [False, True]
+
+
+def test_a_changed_segment_size_and_age_hold_from_the_next_append_on(tmp_path: Path) -> None:
+    log = open_log(tmp_path, LogSettings(segment_bytes=1 << 20))
+    fill(log, 100)
+    assert len(log.segments) == 1
+    log.settings = SMALL
+    fill(log, 5, now=T0 + 1000)
+    assert [segment.base for segment in log.segments] == [0, 100]
+    log.settings = LogSettings(segment_bytes=1 << 20, segment_age_ms=50)
+    log.tick(T0 + 1049)
+    assert len(log.segments) == 2
+    log.tick(T0 + 1050)
+    assert [segment.base for segment in log.segments] == [0, 100, 105]
+    assert offsets(read_all(log)) == list(range(105))
+
+
+def test_a_changed_retention_holds_from_the_next_pass_on(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill_segments(log, 3)
+    assert clean(log, T0 + 10**6).removed_segments == 0
+    log.settings = LogSettings(segment_bytes=4096, retention_ms=1000)
+    assert clean(log, T0 + 10**6).removed_segments == 3
+
+
+def test_a_changed_index_interval_holds_for_new_segments_and_changes_no_answer(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 50)
+    log.settings = LogSettings(segment_bytes=4096, index_interval_bytes=2048)
+    fill(log, 50, now=T0 + 1000)
+    before = answers(log)
+    intervals = [log.derived(segment).interval for segment in log.segments]
+    assert intervals[0] == 256
+    assert intervals[-1] == 2048
+    log.close()
+    drop_companions(tmp_path)
+    assert answers(open_log(tmp_path)) == before
+
+
+def test_settings_may_change_while_another_thread_appends(tmp_path: Path) -> None:
+    """Under each mode what is written becomes durable as that mode says, without a further append."""
+    log, asked = asking(tmp_path, NEVER)
+    done = threading.Event()
+
+    def append() -> None:
+        for number in range(300):
+            put(log, message(number, size=10))
+        done.set()
+
+    writer = threading.Thread(target=append, daemon=True)
+    writer.start()
+    while not done.is_set():
+        for settings in (SMALL, NEVER, EVERY):
+            log.settings = settings
+            log.sync()
+    writer.join()
+    log.sync()
+    put(log, message(300))
+    log.settings = NEVER
+    asked.clear()
+    log.settings = EVERY
+    assert asked == [True]
+    log.sync()
+    assert log.durable.value == 301
+
+
+# --- a log that is removed
+
+
+def test_an_abandoned_log_stops_at_once_and_syncs_nothing(tmp_path: Path) -> None:
+    disk = WatchedDisk()
+    log = open_log(tmp_path, disk=disk)
+    fill_segments(log, 2)
+    fill(log, 5)
+    told: list[Exception | None] = []
+    log.durable.when(25, told.append)
+    log.written.when(26, told.append)
+    disk.operations.clear()
+    log.abandon()
+    assert [type(error) for error in told] == [LogClosed, LogClosed]
+    assert disk.operations == []
+    assert disk.open_count == 0
+    for work in (
+        lambda: put(log, message(25)),
+        log.sync,
+        log.roll,
+        lambda: log.truncate(3),
+        lambda: log.truncate_prefix(3),
+        lambda: log.begin_epoch(1),
+        lambda: log.begin_rewrite(0),
+        lambda: log.remove(log.sealed),
+        lambda: log.read(0, max_bytes=100),
+        lambda: log.records(20, max_bytes=100),
+        lambda: log.offset_at(T0),
+        lambda: log.offset_at(T0 + 2000),
+    ):
+        with pytest.raises(LogClosed, match="was removed"):
+            work()
+    log.hasten()
+    log.close()
+    log.abandon()
+    assert disk.operations == []
+
+
+def test_a_log_that_failed_can_be_abandoned(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 5)
+    log.fail("the disk is gone")
+    log.abandon()
+    with pytest.raises(LogClosed):
+        log.read(0, max_bytes=100)
+
+
+def test_a_log_that_was_abandoned_does_not_fail_any_more(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 5)
+    log.abandon()
+    assert isinstance(log.fail("its files are gone"), LogClosed)
+    with pytest.raises(LogClosed), log.or_fail("reading"):
+        raise FileNotFoundError
+    assert isinstance(log.durable.failure, LogClosed)
+
+
+def test_a_reader_in_the_middle_of_a_look_up_is_told_that_the_log_is_gone(tmp_path: Path) -> None:
+    """At each operation of a read that must rebuild the indexes first; no file comes back."""
+    answered = []
+    for number in range(100):
+        directory = tmp_path / str(number)
+        log = open_log(directory)
+        fill_segments(log, 1)
+        log.close()
+        drop_companions(directory)
+        disk = WatchedDisk()
+        log = open_log(directory, disk=disk)
+        stopped = threading.Event()
+        log.durable.when(100, lambda _, stopped=stopped: stopped.set())  # type: ignore[misc]
+
+        def remove(log: Log = log, directory: Path = directory) -> None:
+            log.abandon()
+            for path in directory.iterdir():
+                path.unlink()
+
+        remover = threading.Thread(target=remove, daemon=True)
+
+        def begin(remover: threading.Thread = remover, stopped: threading.Event = stopped) -> None:
+            remover.start()
+            assert stopped.wait(20)
+
+        disk.operations.clear()
+        disk.before = once(lambda _, number=number, disk=disk: len(disk.operations) > number, begin)  # type: ignore[misc]
+        try:
+            log.read(3, max_bytes=100)
+            answered.append(number)
+        except LogClosed:
+            pass
+        if not stopped.is_set():
+            break
+        remover.join(20)
+        assert list(directory.iterdir()) == []
+        assert disk.open_count == 0
+    assert number > 5
+    assert answered == list(range(answered[0], number + 1))
 
 
 def test_a_failure_reaches_everybody_who_waits(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -14,10 +15,13 @@ from goqueue.model.errors import DamagedState, Quarantined
 from goqueue.model.record import Record
 from goqueue.model.settings import LogSettings
 from goqueue.storage import state as hard_state
+from goqueue.storage.log import Log
 from goqueue.storage.recovery import Cut, Quarantine, RecoveryReport, clean_path, segment_bases
 from goqueue.storage.walk import Damage
+from sim.disk import CRASH_KINDS, Crashed, CrashKind, SimDisk
 from tests.unit.storage.disks import WatchedDisk, unreadable
 from tests.unit.storage.logs import (
+    SMALL,
     T0,
     answers,
     drop_companions,
@@ -109,6 +113,56 @@ def test_what_was_kept_is_durable_before_the_log_is_open(tmp_path: Path) -> None
     assert last_data < mark
 
 
+def test_a_new_log_costs_three_fsyncs_beside_its_directorys_name(tmp_path: Path) -> None:
+    """The mark, the state, and their names; the name of the first segment waits for its first records."""
+    disk = WatchedDisk()
+    log = open_log(tmp_path / "0", disk=disk)
+    steps = [(done.kind, done.path.rpartition("/")[2]) for done in disk.operations if done.kind.startswith("sync")]
+    assert steps == [("sync", "synced"), ("sync", "log.state.tmp"), ("sync_directory", "0")]
+    disk.operations.clear()
+    log.sync()
+    assert disk.operations == []
+    fill(log, 5)
+    log.sync()
+    assert len(disk.of_kind("sync_directory", "/0")) == 1
+
+
+def test_a_log_that_was_stopped_cleanly_costs_two_fsyncs(tmp_path: Path) -> None:
+    """Of the directory and of the active segment: nobody knows whether a kill came before."""
+    log = open_log(tmp_path)
+    fill_segments(log, 2)
+    fill(log, 5)
+    log.close()
+    disk = WatchedDisk()
+    log = open_log(tmp_path, disk=disk)
+    steps = [(done.kind, done.path.rpartition("/")[2]) for done in disk.operations if done.kind.startswith("sync")]
+    assert steps == [("sync_directory", tmp_path.name), ("sync", "00000000000000000020.log")]
+    assert not disk.of_kind("write")
+
+
+@pytest.mark.parametrize("kind", CRASH_KINDS)
+def test_a_log_whose_creation_is_interrupted_anywhere_is_created_by_the_next_opening(kind: CrashKind) -> None:
+    for seed in range(20):
+        for stop in range(1, 20):
+            disk = SimDisk(Random(seed))
+            disk.crash_at(stop)
+            try:
+                log = Log.open("/logs/a/0", disk=disk, settings=SMALL)
+                fill(log, 5)
+                log.sync()
+                durable = log.durable.value
+            except Crashed:
+                durable = 0
+            disk.crash(Random(100 * seed + stop), kind)
+            again = Log.open("/logs/a/0", disk=disk, settings=SMALL)
+            assert again.end_offset >= durable
+            fill(again, 5, now=T0 + 1000)
+            again.sync()
+            end = again.end_offset
+            disk.crash(Random(seed), "power")
+            assert offsets(read_all(Log.open("/logs/a/0", disk=disk, settings=SMALL))) == list(range(end))
+
+
 # --- the tail
 
 
@@ -154,7 +208,7 @@ def test_a_tear_in_an_early_segment_takes_the_later_ones_aside_too(tmp_path: Pat
         f"{10:020d}-0.cut",
         f"{20:020d}-0.cut",
     ]
-    assert segment_bases(WatchedDisk(), str(tmp_path)) == [0]
+    assert segment_bases(WatchedDisk().list(str(tmp_path))) == [0]
 
 
 def test_damage_below_the_synced_mark_is_quarantined_and_nothing_is_cut(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """A data directory: names, one process, and many logs on few open files."""
 
+import errno
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,15 @@ from goqueue import codec
 from goqueue.codec import Scan
 from goqueue.io.disk import Buffer, LocalDisk
 from goqueue.io.waiting import wait_for
-from goqueue.model.errors import DirectoryLocked, InvalidRequest, LogClosed
+from goqueue.model.errors import DamagedState, DirectoryLocked, InvalidRequest, LogClosed, StorageFailed
+from goqueue.model.record import Record
 from goqueue.model.settings import Fsync, LogSettings
+from goqueue.storage.cleaner import CleanReport, clean
 from goqueue.storage.files import OpenFiles
 from goqueue.storage.log import Log
 from goqueue.storage.store import Store, log_directory, log_names
+from goqueue.storage.views import View
+from tests.support.faulty_disk import FaultyDisk
 from tests.unit.storage.disks import WatchedDisk, once
 from tests.unit.storage.logs import T0, fill, message, offsets, open_descriptors, put, read_all, value
 
@@ -183,6 +189,15 @@ class Total:
     def on_append(self, block: Buffer, scan: Scan) -> None:
         self.total += scan.end
 
+    def inherit(self, older: Sequence[View]) -> None: ...
+
+    def anew(self) -> View:
+        return Total()
+
+    @property
+    def carries(self) -> bool:
+        return False
+
     def to_bytes(self) -> bytes:
         return self.total.to_bytes(8, "big")
 
@@ -214,3 +229,272 @@ def test_a_store_gives_its_logs_the_views_that_are_asked_for(tmp_path: Path) -> 
             ]
             assert set(log.derived(log.segments[0]).views) == {"lanes", "delays", "total"}
             assert "total" not in store.open_log("b").derived(store.open_log("b").segments[0]).views
+
+
+# --- the area of the process itself
+
+
+def test_a_log_of_the_process_itself_is_kept_beside_those_of_topics(tmp_path: Path) -> None:
+    with Store(str(tmp_path)) as store:
+        own = store.open_log("metadata", area="meta")
+        topic = store.open_log("metadata")
+        assert own is not topic
+        assert store.open_log("metadata", area="meta") is own
+        fill(own, 5)
+        fill(topic, 3)
+        assert own.directory == f"{tmp_path}/meta/metadata"
+        assert store.log_names() == ["metadata"]
+    with Store(str(tmp_path)) as store:
+        assert store.log_names() == ["metadata"]
+        assert store.open_log("metadata", area="meta").end_offset == 5
+        store.remove_log("metadata")
+        assert store.log_names() == []
+        assert offsets(read_all(store.open_log("metadata", area="meta"))) == list(range(5))
+
+
+@pytest.mark.parametrize("name", ["lock", "reserve", "lock/0"])
+def test_names_that_the_store_needs_itself_are_refused_in_its_own_area(tmp_path: Path, name: str) -> None:
+    with Store(str(tmp_path)) as store:
+        with pytest.raises(InvalidRequest, match="is taken there"):
+            store.open_log(name, area="meta")
+        fill(store.open_log(name), 2)
+        assert store.log_names() == [name]
+
+
+# --- removing
+
+
+def test_a_removed_log_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
+    with Store(str(tmp_path)) as store:
+        log = store.open_log("orders/7f/0")
+        fill(log, 20)
+        fill(store.open_log("orders/7f/1"), 3)
+        store.remove_log("orders/7f/0")
+        assert store.log_names() == ["orders/7f/1"]
+        assert open_descriptors(tmp_path / "logs" / "orders" / "7f" / "0") == []
+        with pytest.raises(LogClosed, match="was removed"):
+            put(log, message(20))
+        with pytest.raises(LogClosed, match="was removed"):
+            log.read(0, max_bytes=100)
+        again = store.open_log("orders/7f/0")
+        assert again is not log
+        assert again.end_offset == 0
+        fill(again, 2)
+        assert log.durable.value <= 20
+    with Store(str(tmp_path)) as store:
+        assert offsets(read_all(store.open_log("orders/7f/0"))) == [0, 1]
+
+
+def test_a_log_that_is_not_open_is_removed_too_and_one_that_never_was_is_no_error(tmp_path: Path) -> None:
+    with Store(str(tmp_path)) as store:
+        fill(store.open_log("a/0"), 5)
+    with Store(str(tmp_path)) as store:
+        store.remove_log("a/0")
+        store.remove_log("a/0")
+        store.remove_log("b/0")
+        assert store.log_names() == []
+    assert list((tmp_path / "logs").iterdir()) == []
+
+
+def test_a_name_that_could_lead_elsewhere_removes_nothing(tmp_path: Path) -> None:
+    with Store(str(tmp_path)) as store, pytest.raises(InvalidRequest):
+        store.remove_log("../meta")
+
+
+def test_a_closed_store_removes_nothing(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    fill(store.open_log("a"), 5)
+    store.close()
+    with pytest.raises(LogClosed):
+        store.remove_log("a")
+    assert log_names(str(tmp_path), LocalDisk()) == ["a"]
+
+
+def test_who_waits_for_a_removed_log_may_ask_the_store_for_another(tmp_path: Path) -> None:
+    with Store(str(tmp_path)) as store:
+        log = store.open_log("a", LogSettings(fsync=Fsync.NONE))
+        put(log, message(0))
+        found: list[Log] = []
+        log.durable.when(1, lambda _: found.append(store.open_log("b")))
+        store.remove_log("a")
+        assert found == [store.open_log("b")]
+        assert store.log_names() == ["b"]
+
+
+def test_a_removal_that_the_disk_refuses_is_finished_by_the_next(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    failures: list[StorageFailed] = []
+    with Store(str(tmp_path), disk=disk, on_failure=failures.append) as store:
+        log = store.open_log("a/0")
+        fill(log, 20)
+
+        def refuse(operation: str, path: str) -> None:
+            if operation == "unlink" and path.endswith(".log"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+        disk.before = refuse
+        with pytest.raises(OSError, match="Input/output error"):
+            store.remove_log("a/0")
+        disk.before = lambda *_: None
+        with pytest.raises(LogClosed):
+            put(log, message(20))
+        assert store.log_names() == ["a/0"]
+        with pytest.raises(DamagedState):
+            store.open_log("a/0")
+        store.remove_log("a/0")
+        assert store.log_names() == []
+        disk.sync_error_at = 1
+        with pytest.raises(OSError, match="Input/output error"):
+            store.remove_log("a/0")
+    assert list((tmp_path / "logs").iterdir()) == []
+    assert failures == []
+
+
+def test_a_removal_on_a_full_disk_frees_its_space(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    with Store(str(tmp_path), disk=disk) as store:
+        fill(store.open_log("a"), 20)
+        disk.free = 0
+        store.remove_log("a")
+        assert disk.free > 2000
+
+
+def test_a_log_is_removed_while_another_thread_appends_and_waits(tmp_path: Path) -> None:
+    failures: list[StorageFailed] = []
+    with Store(str(tmp_path), on_failure=failures.append) as store:
+        for number in range(10):
+            log = store.open_log(f"a/{number}", LogSettings(segment_bytes=4096, fsync=Fsync.EVERY))
+            first = threading.Event()
+            ended: list[type[Exception]] = []
+
+            def publish(log: Log = log, first: threading.Event = first, ended: list[type[Exception]] = ended) -> None:
+                try:
+                    while True:
+                        wait_for(log.durable, put(log, message(0)).next_offset, 60)
+                        first.set()
+                except (LogClosed, TimeoutError) as error:
+                    ended.append(type(error))
+
+            writer = threading.Thread(target=publish, daemon=True)
+            writer.start()
+            assert first.wait(60)
+            store.remove_log(f"a/{number}")
+            writer.join(60)
+            assert ended == [LogClosed]
+            assert list((tmp_path / "logs").iterdir()) == []
+    assert failures == []
+
+
+class Rounds:
+    """Steps a removal into the work of a cleaner, at one operation after the other."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.failures: list[StorageFailed] = []
+
+    def play(self, at: int) -> CleanReport:
+        disk = WatchedDisk()
+        with Store(f"{self.root}/{at}", disk=disk, on_failure=self.failures.append) as store:
+            log = store.open_log("a/0", LogSettings(segment_bytes=4096, compact=True))
+            for number in range(40):
+                put(log, Record(key=b"key %d" % (number % 7), value=value(number)))
+            log.roll()
+            log.sync()
+            stopped = threading.Event()
+            log.durable.when(1000, lambda _: stopped.set())
+            remover = threading.Thread(target=store.remove_log, args=("a/0",), daemon=True)
+
+            def begin() -> None:
+                remover.start()
+                assert stopped.wait(60)
+
+            disk.operations.clear()
+            disk.before = once(lambda _: len(disk.operations) > at, begin)
+            report = clean(log, T0 + 1000)
+            self.reached = stopped.is_set()
+            if self.reached:
+                remover.join(60)
+                assert store.log_names() == []
+                assert not list(Path(f"{self.root}/{at}/logs").iterdir())
+        assert disk.open_count == 0
+        return report
+
+
+def test_a_log_is_removed_at_any_moment_of_its_cleaning(tmp_path: Path) -> None:
+    rounds = Rounds(tmp_path)
+    interrupted = 0
+    for at in range(1000):
+        interrupted += rounds.play(at).interrupted
+        if not rounds.reached:
+            break
+    assert at > 20
+    assert interrupted > 10
+    assert rounds.failures == []
+
+
+def test_a_log_opens_while_the_last_one_beside_it_is_removed(tmp_path: Path) -> None:
+    """At each operation of the removal another thread opens a log under the same parents."""
+    for at in range(100):
+        disk = WatchedDisk()
+        with Store(f"{tmp_path}/{at}", disk=disk) as store:
+            fill(store.open_log("a/b/0"), 5)
+            opened: list[Log] = []
+            asked = threading.Event()
+
+            def opens(store: Store = store, opened: list[Log] = opened, asked: threading.Event = asked) -> None:
+                asked.set()
+                opened.append(store.open_log("a/b/1"))
+
+            opener = threading.Thread(target=opens, daemon=True)
+
+            def begin(opener: threading.Thread = opener, asked: threading.Event = asked) -> None:
+                opener.start()
+                assert asked.wait(60)
+
+            disk.operations.clear()
+            remover = threading.current_thread()
+            disk.before = once(
+                lambda _, at=at, disk=disk, remover=remover: (  # type: ignore[misc]
+                    threading.current_thread() is remover and len(disk.operations) > at
+                ),
+                begin,
+            )
+            store.remove_log("a/b/0")
+            disk.before = None
+            if not asked.is_set():
+                break
+            opener.join(60)
+            fill(opened[0], 3)
+            assert store.log_names() == ["a/b/1"]
+        with Store(f"{tmp_path}/{at}") as store:
+            assert offsets(read_all(store.open_log("a/b/1"))) == [0, 1, 2]
+    assert at > 5
+
+
+def test_two_threads_may_remove_and_open_the_same_names_for_long(tmp_path: Path) -> None:
+    errors: list[BaseException] = []
+    with Store(str(tmp_path), on_failure=errors.append) as store:
+
+        def play(own: int) -> None:
+            try:
+                for number in range(60):
+                    name = f"a/b/{(number + own) % 3}"
+                    if (number + own) % 2:
+                        store.remove_log(name)
+                        continue
+                    try:
+                        put(store.open_log(name, LogSettings(fsync=Fsync.EVERY)), message(number))
+                    except LogClosed:
+                        continue
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=play, args=(own,), daemon=True) for own in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        for number in range(3):
+            store.remove_log(f"a/b/{number}")
+    assert errors == []
+    assert list((tmp_path / "logs").iterdir()) == []

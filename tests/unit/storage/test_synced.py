@@ -6,7 +6,7 @@ import crc32c
 import pytest
 
 from goqueue.storage.synced import SLOT, SLOT_STRIDE, Synced, SyncedMark
-from tests.unit.storage.disks import WatchedDisk
+from tests.unit.storage.disks import Stopped, WatchedDisk, stop_at
 
 GOLDEN = bytes.fromhex(
     "4751534d 01 00 0000 dcb33fde"  # GQSM, version, reserved, crc32c
@@ -124,3 +124,43 @@ def test_only_a_durable_store_costs_a_sync(tmp_path: Path) -> None:
     kept.reset(ONE)
     assert len(disk.of_kind("sync", "/synced")) == 2
     assert disk.open_count == 0
+
+
+def test_a_mark_that_does_not_move_is_not_written_again(tmp_path: Path) -> None:
+    disk = WatchedDisk()
+    kept = SyncedMark(disk, str(tmp_path))
+    kept.store(ONE, durably=False)
+    disk.operations.clear()
+    kept.store(ONE, durably=False)
+    assert disk.operations == []
+    kept.store(ONE, durably=True)
+    assert len(disk.of_kind("sync")) == 1
+    disk.operations.clear()
+    kept.store(ONE, durably=True)
+    assert disk.operations == []
+
+
+def test_a_mark_that_was_only_read_is_not_known_to_be_durable(tmp_path: Path) -> None:
+    stored(tmp_path, ONE)
+    disk = WatchedDisk()
+    again = SyncedMark(disk, str(tmp_path))
+    assert again.stored is None
+    assert again.load() == again.stored == ONE
+    disk.operations.clear()
+    again.store(ONE, durably=False)
+    assert disk.operations == []
+    again.store(ONE, durably=True)
+    assert len(disk.of_kind("sync", "/synced")) == 1
+
+
+def test_a_mark_whose_writing_broke_is_written_again(tmp_path: Path) -> None:
+    disk = WatchedDisk()
+    kept = SyncedMark(disk, str(tmp_path))
+    kept.store(ONE, durably=True)
+    disk.before = stop_at(0)
+    with pytest.raises(Stopped):
+        kept.store(TWO, durably=True)
+    assert kept.stored is None
+    disk.before = None
+    kept.store(ONE, durably=True)
+    assert mark(tmp_path).load() == ONE

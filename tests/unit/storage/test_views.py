@@ -1,10 +1,12 @@
 """The view file: sections by name, and a refusal of what does not add up."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from goqueue.codec import Scan
 from goqueue.io.disk import Buffer
-from goqueue.storage.views import pack, unpack
+from goqueue.storage.views import View, pack, unpack
 
 GOLDEN = bytes.fromhex("0002 01 61 00000003 010203 04 6c616e65 00000000".replace(" ", ""))
 """Two views: `a` with three bytes, `lane` with none."""
@@ -17,6 +19,15 @@ class Fixed:
         self._data = data
 
     def on_append(self, block: Buffer, scan: Scan) -> None: ...
+
+    def inherit(self, older: Sequence[View]) -> None: ...
+
+    def anew(self) -> View:
+        return Fixed(self._data)
+
+    @property
+    def carries(self) -> bool:
+        return False
 
     def to_bytes(self) -> bytes:
         return self._data
