@@ -1,0 +1,1 @@
+"""A client for the wire protocol. Private for now: its names and behaviour may change with any version."""

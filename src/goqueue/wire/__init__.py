@@ -1,0 +1,1 @@
+"""The wire protocol as bytes: frames, the two block operations, operation codes, errors."""
