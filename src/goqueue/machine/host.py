@@ -1,0 +1,135 @@
+"""Runs machines over one log: decide, append, apply, and the same apply at restart.
+
+A record of the log belongs to the machine its key names. A snapshot is a row of records in one block: a control
+record that begins it, the machines' records, and a control record that ends it. Once it is durable, everything
+before the snapshot before it goes: two are kept.
+
+The host starts no thread and knows no clock. What it returns may be told to others only when the log is
+durable up to `position`: that holds for refusals and for looks at the state as well.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from goqueue import codec
+from goqueue.machine.shape import Machine
+from goqueue.model import limits
+from goqueue.model.errors import DamagedData, GoQueueError, Quarantined
+from goqueue.model.record import Record
+from goqueue.storage.log import Log
+from goqueue.storage.reading import Chunk
+
+SNAPSHOT_BEGINS: Final = b"snapshot-begins"
+SNAPSHOT_ENDS: Final = b"snapshot-ends"
+
+
+class Outcome(NamedTuple):
+    """`reply` or `refusal`; true for others once the log is durable up to `position`."""
+
+    reply: Any
+    refusal: GoQueueError | None
+    position: int
+
+
+class Host:
+    """One thread at a time submits."""
+
+    def __init__(self, log: Log, machines: Iterable[Machine]) -> None:
+        self.log = log
+        self._machines = {machine.name: machine for machine in machines}
+        self._snapshots: list[int] = []
+        """Where the complete snapshots begin, oldest first."""
+        self._since = log.start_offset
+        """Records below this are in a snapshot."""
+        self._replay()
+
+    def submit(self, machine: Machine, command: Any, now: int) -> Outcome:
+        """Decide, append, apply. DiskFull and StorageFailed are raised; nothing changed then."""
+        try:
+            decision = machine.decide(command, now)
+        except GoQueueError as refusal:
+            return Outcome(None, refusal, self.log.end_offset)
+        if decision.records:
+            key = machine.name.encode()
+            block = codec.encode([Record(key=key, value=record) for record in decision.records])
+            appended = self.log.append(block, now=now)
+            for ordinal, record in enumerate(decision.records):
+                machine.apply(record, appended.first_offset + ordinal)
+            self.log.hasten()
+        return Outcome(decision.reply, None, self.log.end_offset)
+
+    # --- snapshots
+
+    @property
+    def wants_snapshot(self) -> bool:
+        return self.log.end_offset - self._since >= limits.RECORDS_PER_SNAPSHOT
+
+    def snapshot(self, now: int) -> int:
+        """Append one. When the log is durable up to the offset returned, `forget` may be called."""
+        records = [Record(key=SNAPSHOT_BEGINS, control=True)]
+        for machine in self._machines.values():
+            key = machine.name.encode()
+            records += [Record(key=key, value=record) for record in machine.snapshot()]
+        records.append(Record(key=SNAPSHOT_ENDS, control=True))
+        self.log.roll()
+        appended = self.log.append(codec.encode(records), now=now)
+        self._snapshots.append(appended.first_offset)
+        self._since = appended.next_offset
+        self.log.hasten()
+        return appended.next_offset
+
+    def forget(self) -> None:
+        """Drop what lies before the last snapshot but one. Both must be durable."""
+        if len(self._snapshots) >= 2:
+            self.log.truncate_prefix(self._snapshots[-2])
+            del self._snapshots[:-2]
+
+    # --- restart
+
+    def _replay(self) -> None:
+        """Everything in the log, through `apply`. A snapshot that did not end never was."""
+        offset = self.log.start_offset
+        pending: list[Record] | None = None
+        while offset < self.log.end_offset:
+            chunk = self._read(offset)
+            for record in codec.decode(chunk.data, verified=True):
+                if record.control and record.key == SNAPSHOT_BEGINS:
+                    pending = [record]
+                elif record.control and record.key == SNAPSHOT_ENDS and pending is not None:
+                    self._restore(pending, record.offset + 1)
+                    pending = None
+                elif pending is not None:
+                    pending.append(record)
+                else:
+                    self._apply(record)
+            offset = chunk.next_offset
+        if pending is not None:  # a power cut took its end: what is appended next must not seem to be part of it
+            self.log.truncate(pending[0].offset)
+        if not self._snapshots and self.log.start_offset > 0:
+            raise DamagedData(f"{self.log.directory} has no complete snapshot; restore it from a copy")
+
+    def _read(self, offset: int) -> Chunk:
+        try:
+            return self.log.read(offset, max_bytes=limits.SCAN_CHUNK_BYTES)
+        except Quarantined as damage:
+            raise DamagedData(
+                f"{self.log.directory} is damaged, and nothing can be decided without what it says ({damage.reason}, "
+                f"offsets {damage.first} to {damage.next_offset - 1}); put a good copy of that directory in place"
+            ) from damage
+
+    def _restore(self, snapshot: list[Record], end: int) -> None:
+        for machine in self._machines.values():
+            machine.reset()
+        for record in snapshot[1:]:
+            self._apply(record)
+        self._snapshots.append(snapshot[0].offset)
+        self._since = end
+
+    def _apply(self, record: Record) -> None:
+        machine = self._machines.get((record.key or b"").decode())
+        if machine is None or record.value is None:
+            raise DamagedData(
+                f"{self.log.directory}: offset {record.offset} belongs to {record.key!r}, which this GoQueue does not "
+                "know; start the version that wrote it"
+            )
+        machine.apply(record.value, record.offset)

@@ -1,0 +1,285 @@
+"""What a partition remembers of its producers, so that what comes again is recognised and a gap is refused.
+
+A producer counts its messages; each record carries producer id, producer epoch and sequence. The table folds
+the runs of records in offset order, the same live and when the log is read again, so both end in the same
+state. `check` asks it before an append, `add` tells it after: constant time, nothing per message.
+
+Invariants: a producer's runs follow each other in sequence without a gap, so a sequence has one offset; the
+producers are in the order of their last record, the longest idle first; a record is folded once, because what
+lies below the table's `end` is known already. Hence a table must be built anew when its log is truncated.
+
+It knows no clock, no disk and no message. To change the bytes: raise `VERSION`, read the old version too, add
+golden bytes, `docs/internals/producers.md`.
+"""
+
+import struct
+from itertools import islice
+from typing import Final, NamedTuple
+
+from goqueue.model import limits
+from goqueue.model.errors import InvalidRequest, OutOfSequence, ProducerFenced, UnknownProducer
+from goqueue.model.record import Producer
+
+LAST_SEQUENCE: Final = 2**31 - 1
+"""The sequence after it is 0."""
+LONGEST_RUN: Final = 2**28
+"""Of a run so long only its end is remembered, and none before it: that is far from a whole turn of the sequences."""
+VERSION: Final = 1
+
+HEAD: Final = struct.Struct(">HqI")
+"""version, end, count of producers."""
+PRODUCER: Final = struct.Struct(">qhiqB")
+"""producer id, producer epoch, sequence of the next message, last timestamp, count of runs."""
+RUN: Final = struct.Struct(">qI")
+"""first offset, count."""
+
+_AHEAD: Final = 2**30
+"""A sequence less than this after the expected one is ahead of it; any other is behind."""
+_TABLE_BYTES: Final = 128
+_PRODUCER_BYTES: Final = 240
+_RUN_BYTES: Final = 120
+
+_Runs = tuple[tuple[int, int], ...]
+"""First offset and count of each, oldest first. The sequences of one go on where those of the one before end."""
+_State = tuple[int, int, int, _Runs]
+"""Producer epoch, sequence of the next message, last timestamp, runs. Never changed, so tables can share it."""
+
+
+class Run(NamedTuple):
+    """Records of one producer that follow each other both in sequence and in offset."""
+
+    producer_id: int
+    producer_epoch: int
+    first_sequence: int
+    first_offset: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    last_timestamp: int
+
+
+class Known(NamedTuple):
+    """Messages that are in the log already, at `first_offset` and after."""
+
+    first_offset: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
+
+
+class Verdict(NamedTuple):
+    """How many of the messages asked about are there already, from the first on, and where; the others are new."""
+
+    known: tuple[Known, ...]
+
+
+_ALL_NEW: Final = Verdict(())
+
+
+class ProducerTable:
+    """Not for several threads at once."""
+
+    __slots__ = ("_producers", "end")
+
+    def __init__(self) -> None:
+        self.end = 0
+        """The offset after the last record folded in."""
+        self._producers: dict[int, _State] = {}
+
+    # --- asking
+
+    def check(self, producer: Producer, count: int) -> Verdict:
+        """Which of `count` messages, the first with this sequence, are there already.
+
+        Raises ProducerFenced, OutOfSequence or UnknownProducer when they may not be appended.
+        """
+        state = self._producers.get(producer.producer_id)
+        if state is not None and state[1] == producer.sequence and state[0] == producer.producer_epoch:
+            return _ALL_NEW
+        return _look_back(producer, count, state)
+
+    # --- folding
+
+    def add(self, run: tuple[int, int, int, int, int, int]) -> None:
+        """Fold in a `Run`, or the same as a bare tuple. What lies below `end` is known already and is left out."""
+        producer_id, epoch, sequence, offset, count, timestamp = run
+        if sequence < 0:  # no broker wrote it
+            return
+        known = self.end - offset
+        if known > 0:
+            if known >= count:
+                return
+            sequence, offset, count = (sequence + known) & LAST_SEQUENCE, offset + known, count - known
+        self.end = offset + count
+        self._fold(producer_id, epoch, sequence, offset, count, timestamp)
+        if len(self._producers) > limits.MAX_PRODUCERS_PER_PARTITION:
+            self._evict()
+
+    def _fold(self, producer_id: int, epoch: int, sequence: int, offset: int, count: int, timestamp: int) -> None:
+        producers = self._producers
+        state = producers.get(producer_id)
+        runs: _Runs = ()
+        following = (sequence + count) & LAST_SEQUENCE
+        if state is not None:
+            if epoch < state[0]:
+                return
+            if epoch == state[0] and sequence == state[1]:
+                runs = state[3]
+                last_offset, last_count = runs[-1]
+                if last_offset + last_count == offset:
+                    runs, offset, count = runs[:-1], last_offset, last_count + count
+                elif len(runs) == limits.REMEMBERED_RUNS:
+                    runs = runs[1:]
+            del producers[producer_id]  # to come back as the last
+        if count >= LONGEST_RUN:
+            runs, offset, count = (), offset + count - LONGEST_RUN, LONGEST_RUN
+        producers[producer_id] = epoch, following, timestamp, (*runs, (offset, count))
+
+    def merge(self, other: "ProducerTable") -> None:
+        """Fold in what another table learned from the same log, up to a later record."""
+        end = self.end
+        for producer_id, (epoch, following, timestamp, runs) in other._producers.items():
+            sequence = (following - _total(runs)) & LAST_SEQUENCE
+            for offset, count in runs:
+                known = min(max(end - offset, 0), count)
+                if known < count:
+                    first = (sequence + known) & LAST_SEQUENCE
+                    self._fold(producer_id, epoch, first, offset + known, count - known, timestamp)
+                sequence = (sequence + count) & LAST_SEQUENCE
+        self.end = max(end, other.end)
+        self._evict()  # only now: who is idle here may have come back there
+
+    def _evict(self) -> None:
+        """Forget the longest idle of too many producers."""
+        for producer_id in list(islice(self._producers, max(len(self) - limits.MAX_PRODUCERS_PER_PARTITION, 0))):
+            del self._producers[producer_id]
+
+    def expire(self, before: int) -> None:
+        """Forget the producers whose last record is from before this time (Unix ms)."""
+        gone = [producer_id for producer_id, state in self._producers.items() if state[2] < before]
+        for producer_id in gone:
+            del self._producers[producer_id]
+
+    # --- as a whole
+
+    def copy(self) -> "ProducerTable":
+        twin = ProducerTable()
+        twin.end = self.end
+        twin._producers = self._producers.copy()
+        return twin
+
+    @property
+    def last_timestamp(self) -> int:
+        """Of the newest record of any producer; 0 for an empty table."""
+        return next(reversed(self._producers.values()))[2] if self._producers else 0
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it holds."""
+        runs = sum(len(state[3]) for state in self._producers.values())
+        return _TABLE_BYTES + _PRODUCER_BYTES * len(self._producers) + _RUN_BYTES * runs
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __eq__(self, other: object) -> bool:
+        """The order counts: it says who is forgotten first."""
+        if not isinstance(other, ProducerTable):
+            return NotImplemented
+        return self.end == other.end and list(self._producers.items()) == list(other._producers.items())
+
+    # --- as bytes
+
+    def to_bytes(self) -> bytes:
+        parts = [HEAD.pack(VERSION, self.end, len(self._producers))]
+        for producer_id, (epoch, following, timestamp, runs) in self._producers.items():
+            parts.append(PRODUCER.pack(producer_id, epoch, following, timestamp, len(runs)))
+            parts += [RUN.pack(*run) for run in runs]
+        return b"".join(parts)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "ProducerTable":
+        """ValueError when these are not the bytes of a table this version can read."""
+        if len(data) < HEAD.size:
+            raise ValueError("a producer table that ends before its head does")
+        version, end, count = HEAD.unpack_from(data)
+        if version != VERSION:
+            raise ValueError(f"a producer table of version {version}; this GoQueue reads {VERSION}")
+        table = cls()
+        table.end = end
+        position = HEAD.size
+        for _ in range(count):
+            if len(data) < position + PRODUCER.size:
+                raise ValueError("a producer table that ends before its last producer does")
+            producer_id, epoch, following, timestamp, length = PRODUCER.unpack_from(data, position)
+            first = position + PRODUCER.size
+            position = first + length * RUN.size
+            if len(data) < position:
+                raise ValueError("a producer table that ends before its last run does")
+            runs = tuple(RUN.iter_unpack(data[first:position]))
+            if following < 0 or producer_id in table._producers or not _is_history(runs, end):
+                raise ValueError(f"a producer table whose entry for producer {producer_id} makes no sense")
+            table._producers[producer_id] = epoch, following, timestamp, runs[-limits.REMEMBERED_RUNS :]
+        if position != len(data):
+            raise ValueError("a producer table that goes on after its last producer")
+        table._evict()
+        return table
+
+
+def _total(runs: _Runs) -> int:
+    return sum([count for _, count in runs])
+
+
+def _is_history(runs: _Runs, end: int) -> bool:
+    """Whether these can be the runs of a producer: there is one, they are in order, none is empty or too long."""
+    position = 0
+    for offset, count in runs:
+        if offset < position or not 0 < count <= LONGEST_RUN:
+            return False
+        position = offset + count
+    return 0 < position <= end
+
+
+def _look_back(producer: Producer, count: int, state: _State | None) -> Verdict:
+    """The verdict on messages that are not simply the next ones of a known producer."""
+    name, sequence = f"producer {producer.producer_id}", producer.sequence
+    if not 0 <= sequence <= LAST_SEQUENCE:
+        raise InvalidRequest(f"{name} sends sequence {sequence}; a sequence is from 0 to {LAST_SEQUENCE}")
+    if state is None:
+        if sequence:
+            raise UnknownProducer(
+                f"{name} is not known to this partition and begins at sequence {sequence}; initialise it again, "
+                "then begin at 0"
+            )
+        return _ALL_NEW
+    epoch, following, _, runs = state
+    if producer.producer_epoch < epoch:
+        raise ProducerFenced(f"{name} has been taken over by epoch {epoch}; epoch {producer.producer_epoch} must stop")
+    if producer.producer_epoch > epoch:
+        if sequence:
+            raise OutOfSequence(
+                f"{name} begins epoch {producer.producer_epoch} at sequence {sequence}; begin at 0", expected=0
+            )
+        return _ALL_NEW
+    skipped = _total(runs) - ((following - sequence) & LAST_SEQUENCE)
+    if skipped < 0:
+        if (sequence - following) & LAST_SEQUENCE < _AHEAD:
+            reason = f"{name} sends sequence {sequence} where {following} comes next; send what is missing first"
+        else:
+            reason = (
+                f"{name} repeats sequence {sequence}, which is too long ago to be recognised; {following} comes next"
+            )
+        raise OutOfSequence(reason, expected=following)
+    return Verdict(_pick(runs, skipped, count))
+
+
+def _pick(runs: _Runs, skipped: int, wanted: int) -> tuple[Known, ...]:
+    """Where up to `wanted` messages are, after the first `skipped` of these runs."""
+    known = []
+    for offset, count in runs:
+        if skipped >= count:
+            skipped -= count
+            continue
+        taken = min(count - skipped, wanted)
+        known.append(Known(offset + skipped, taken))
+        wanted -= taken
+        skipped = 0
+        if not wanted:
+            break
+    return tuple(known)
