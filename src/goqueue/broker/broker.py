@@ -1,0 +1,212 @@
+"""A broker without doors: everything between a request that was understood and the bytes on disk.
+
+Lives on one event loop. `open` recovers everything and returns when it can serve; `close` refuses new work, wakes who
+waits and makes everything durable. A disk that fails is final: every call raises from then on, and `failed` is set for
+whoever must stop the process.
+"""
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+
+import msgspec
+
+from goqueue.base.entropy import Entropy
+from goqueue.broker.admission import Admission
+from goqueue.broker.housekeeping import Housekeeping
+from goqueue.broker.publish import Publisher
+from goqueue.broker.read import PartitionReader
+from goqueue.broker.topics import TopicCatalogue
+from goqueue.io.aside import Aside
+from goqueue.io.clock import wall_ms
+from goqueue.io.disk import Disk
+from goqueue.io.entropy import system_entropy
+from goqueue.machine.host import Host
+from goqueue.metadata.topics import Topics
+from goqueue.model import limits
+from goqueue.model.errors import DiskFull, Draining, StorageFailed
+from goqueue.model.settings import Fsync, LogSettings
+from goqueue.model.topic import DEFAULT_PARTITIONS, TopicSettings
+from goqueue.producers.registry import InitProducer, ProducerRegistry
+from goqueue.storage.store import Store
+from goqueue.telemetry import logs
+from goqueue.telemetry.meters import LATENCY_BOUNDS_S, Histogram, TopicMeterSet
+
+log = logs.get("broker")
+
+METADATA_LOG = "metadata"
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a broker is told at its start."""
+
+    data_dir: str
+    node_id: str = "node-1"
+    logs: LogSettings = LogSettings()
+    """What topics do not decide: intervals."""
+    topic: TopicSettings = TopicSettings()
+    """What a new topic gets where its creator says nothing."""
+    partitions: int = DEFAULT_PARTITIONS
+
+
+class Broker:
+    """Make one with `Broker.open`."""
+
+    @classmethod
+    async def open(
+        cls,
+        settings: BrokerSettings,
+        *,
+        disk: Disk | None = None,
+        clock: Callable[[], int] = wall_ms,
+        entropy: Entropy = system_entropy,
+        on_locked: Callable[[], None] = lambda: None,
+    ) -> "Broker":
+        """Recover everything. `on_locked` is called once the directory is this broker's, before that begins."""
+        aside = Aside("disk", limits.COLD_READ_THREADS)
+        failures: list[StorageFailed] = []
+        loop = asyncio.get_running_loop()
+        failed = asyncio.Event()
+
+        def fail(failure: StorageFailed) -> None:
+            failures.append(failure)
+            loop.call_soon_threadsafe(failed.set)
+
+        fsync_latency = Histogram(LATENCY_BOUNDS_S)
+
+        def observe(seconds: float) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(fsync_latency.observe, seconds)
+
+        try:
+            store = await aside.run(Store, settings.data_dir, disk=disk, on_failure=fail, on_sync=observe)
+        except BaseException:
+            aside.close()
+            raise
+        try:
+            on_locked()
+            broker = cls(settings, store, aside, clock, entropy, failed, failures)
+            broker.fsync_latency = fsync_latency
+            await broker._start()
+        except BaseException:
+            await aside.run(store.close)
+            aside.close()
+            raise
+        return broker
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: Store,
+        aside: Aside,
+        clock: Callable[[], int],
+        entropy: Entropy,
+        failed: asyncio.Event,
+        failures: list[StorageFailed],
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.clock = clock
+        self.failed = failed
+        self.requests = Admission(limits.MAX_IN_FLIGHT_BYTES)
+        self.replies = Admission(limits.MAX_IN_FLIGHT_BYTES)
+        self.cluster_id = ""
+        self.fsync_latency = Histogram(LATENCY_BOUNDS_S)
+        self.started_s = monotonic()
+        self._failures = failures
+        self._draining = False
+        self._full_at: float | None = None
+        self._full_said_at = 0.0
+        self._aside = aside
+        self._entropy = entropy
+        machine, self._registry = Topics(), ProducerRegistry()
+        self._host = Host(
+            store.open_log(METADATA_LOG, LogSettings(fsync=Fsync.EVERY), area="meta"), (machine, self._registry)
+        )
+        self._registry.begin_life()
+        self.meters = TopicMeterSet()
+        self.topics = TopicCatalogue(
+            store=store,
+            host=self._host,
+            machine=machine,
+            base=settings.logs,
+            aside=aside,
+            entropy=entropy,
+            meters=self.meters,
+            on_failure=self.report_failure,
+        )
+        self.publisher = Publisher(self._registry, clock, self.report_failure, self.report_full)
+        self.reader = PartitionReader(aside)
+        self._housekeeping = Housekeeping(self.topics, self._host, aside, clock, self.report_failure)
+
+    async def _start(self) -> None:
+        self.cluster_id = await self.topics.name_cluster(self.clock())
+        await self.topics.open_all(self.clock())
+        self._housekeeping.start()
+        log.info("broker ready", node=self.settings.node_id, cluster=self.cluster_id, topics=len(self.topics.by_id))
+
+    # --- whether it works
+
+    @property
+    def failure(self) -> StorageFailed | None:
+        return self._failures[0] if self._failures else None
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+    def check(self) -> None:
+        """Raise when no new work is taken: the disk failed, or the broker is stopping."""
+        if self._failures:
+            raise self._failures[0].with_traceback(None)
+        if self._draining:
+            raise Draining("the broker is stopping; connect again in a moment, or to another one")
+
+    @property
+    def full(self) -> bool:
+        """Whether something was refused for want of space in the last seconds."""
+        return self._full_at is not None and monotonic() - self._full_at < limits.FULL_SHOWN_S
+
+    def report_full(self, refusal: DiskFull) -> None:
+        """Somebody was refused for want of space. Said once, and again when it has lasted."""
+        now = monotonic()
+        if self._full_at is None or now - self._full_said_at > limits.FULL_SAID_EVERY_S:
+            log.warning("the disk is full: publishing is refused, reading goes on", reason=str(refusal))
+            self._full_said_at = now
+        self._full_at = now
+
+    def report_failure(self, failure: StorageFailed) -> None:
+        """Somebody met a failed disk: the whole broker stops."""
+        if not self._failures:
+            self._failures.append(failure)
+        self.failed.set()
+
+    # --- producers
+
+    async def init_producer(self) -> int:
+        producer_id: int = await self.topics.run(self._registry, InitProducer(), self.clock())
+        return producer_id
+
+    def knows_producer(self, producer_id: int) -> bool:
+        return self._registry.knows(producer_id)
+
+    # --- the end
+
+    def drain(self) -> None:
+        """From now on every new request is refused."""
+        self._draining = True
+
+    async def close(self) -> None:
+        """Make everything durable and give the directory back."""
+        self.drain()
+        await self._housekeeping.stop()
+        await self.topics.finish()
+        try:
+            await self._aside.run(self.store.close_logs)
+        except StorageFailed as failure:
+            if not self._failures:
+                raise
+            log.error("the disk failed", reason=str(failure))
+        finally:
+            await asyncio.to_thread(self._aside.close)  # a cleaner may still be at work: it must not outlive the lock
+            self.store.release()

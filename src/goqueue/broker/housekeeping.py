@@ -1,0 +1,102 @@
+"""What nobody asks for but has to be done: rolling idle segments, cleaning, forgetting producers, snapshots.
+
+Each round goes through the partitions in slices, so that requests pass in between; cleaning runs aside.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from goqueue.broker.partition import Partition
+from goqueue.broker.topics import TopicCatalogue
+from goqueue.io.aside import Aside
+from goqueue.io.waiting import reached
+from goqueue.machine.host import Host
+from goqueue.model import limits
+from goqueue.model.errors import LogClosed, StorageFailed
+from goqueue.storage.cleaner import clean
+from goqueue.storage.driver import OnFailure
+from goqueue.telemetry import logs
+
+log = logs.get("housekeeping")
+
+
+class Housekeeping:
+    """Runs from `start` until `stop`."""
+
+    def __init__(
+        self, catalogue: TopicCatalogue, host: Host, aside: Aside, clock: Callable[[], int], on_failure: OnFailure
+    ) -> None:
+        self._catalogue = catalogue
+        self._host = host
+        self._aside = aside
+        self._clock = clock
+        self._on_failure = on_failure
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._every(limits.TICK_INTERVAL_S, self.tick)),
+            loop.create_task(self._every(limits.CLEAN_INTERVAL_S, self.clean)),
+        ]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _every(self, interval_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await work()
+            except Exception as error:
+                self._excuse(error)
+
+    def _excuse(self, error: Exception) -> None:
+        """One that is in trouble does not keep the others from being looked after."""
+        if isinstance(error, StorageFailed):
+            self._on_failure(error)
+        elif not isinstance(error, LogClosed):  # of a topic that was just deleted
+            log.warning("housekeeping will try again", error=error)
+
+    async def tick(self) -> None:
+        """Once a second or so."""
+        for count, partition in enumerate(self._partitions(), 1):
+            try:
+                partition.log.tick(self._clock())
+            except Exception as error:
+                self._excuse(error)
+            if count % limits.HOUSEKEEPING_SLICE == 0:
+                await asyncio.sleep(0)
+        await self._catalogue.retry(self._clock())
+        if self._host.wants_snapshot:
+            await self.snapshot()
+
+    async def snapshot(self) -> None:
+        """Shorten the metadata log."""
+        await reached(self._host.log.durable, self._host.snapshot(self._clock()))
+        await self._aside.run(self._host.forget)
+
+    async def clean(self) -> None:
+        """Apply retention and compaction to every partition, one at a time."""
+        for partition in self._partitions():
+            now = self._clock()
+            partition.producers.expire(now - limits.PRODUCER_EXPIRY_MS)
+            try:
+                report = await self._aside.run(clean, partition.log, now)
+            except Exception as error:
+                self._excuse(error)
+                continue
+            if report.removed_records or report.skipped:
+                log.info(
+                    "partition cleaned",
+                    log=partition.log_name,
+                    records=report.removed_records,
+                    bytes=report.removed_bytes,
+                    damaged=report.skipped,
+                )
+
+    def _partitions(self) -> list[Partition]:
+        return [partition for topic in list(self._catalogue.by_id.values()) for partition in topic.partitions]

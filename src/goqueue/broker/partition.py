@@ -1,0 +1,122 @@
+"""A partition: a log and what is known about the producers that write to it.
+
+Publishing appends blocks; nothing here looks at single messages. A block that comes again is recognised by its
+producer's sequence and answered with where its messages are; of a block that is there in part only the rest is
+appended. The table of producers is a view of the log: after a restart it is put together from the segments' own.
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from goqueue import codec
+from goqueue.codec.layout import REASONS
+from goqueue.model.errors import GoQueueError, InvalidRecord
+from goqueue.model.record import Producer
+from goqueue.model.settings import LogSettings
+from goqueue.producers.sequences import Known, ProducerTable, Run
+from goqueue.producers.views import ProducerView, ProducerViews, restore
+from goqueue.storage.log import Log
+from goqueue.storage.store import Store
+from goqueue.telemetry.meters import Histogram
+
+_SEQUENCE_MASK = 2**31 - 1
+_UNKNOWN_TIME = 0
+
+GONE: Final = "the topic was deleted, or the broker is stopping; look again"
+"""For whoever waited for a partition, or read it, when its log was closed."""
+
+
+class Placed(NamedTuple):
+    """`messages` of them in a row, from `first_offset` on."""
+
+    messages: int
+    first_offset: int
+    timestamp: int
+    duplicate: bool
+
+
+class Partition:
+    """One thread appends; any may read the log."""
+
+    __slots__ = ("append_latency", "log", "log_name", "number", "producers")
+
+    def __init__(
+        self, number: int, log_name: str, log: Log, producers: ProducerTable, append_latency: Histogram
+    ) -> None:
+        self.number = number
+        self.log_name = log_name
+        self.log = log
+        self.producers = producers
+        self.append_latency = append_latency
+
+    @classmethod
+    def open(
+        cls, store: Store, number: int, log_name: str, settings: LogSettings, append_latency: Histogram
+    ) -> "Partition":
+        """May take long: it recovers the log."""
+        log = store.open_log(log_name, settings, views=(ProducerViews(),))
+        log.settings = settings  # it may have been left open by an earlier try, with the settings of then
+        return cls(number, log_name, log, _restore_producers(log), append_latency)
+
+    def append(self, block: memoryview, *, count: int, now: int, producer: Producer | None) -> tuple[Placed, ...]:
+        """Where the block's `count` messages are. Of what was here before, nothing is appended again."""
+        if producer is None:
+            appended = self.log.append(block, now=now)
+            return (Placed(count, appended.first_offset, appended.timestamp, False),)
+        known = self.producers.check(producer, count).known
+        placed = tuple(self._found(found) for found in known)
+        there = skipped = 0
+        if known:
+            there = sum(found.count for found in known)
+            if there == count:
+                return placed
+            rest = _without_first(block, there)
+            skipped = len(block) - len(rest)
+            block = rest
+            count -= there
+            producer = msgspec.structs.replace(producer, sequence=(producer.sequence + there) & _SEQUENCE_MASK)
+        try:
+            appended = self.log.append(block, now=now, producer=producer)
+        except InvalidRecord as error:
+            index, position = (error.index or 0) + there, error.position + skipped
+            raise InvalidRecord(error.reason, index=index, position=position) from None
+        self.producers.add(
+            Run(
+                producer.producer_id,
+                producer.producer_epoch,
+                producer.sequence,
+                appended.first_offset,
+                count,
+                appended.timestamp,
+            )
+        )
+        return (*placed, Placed(count, appended.first_offset, appended.timestamp, False))
+
+    def _found(self, known: Known) -> Placed:
+        return Placed(known.count, known.first_offset, self._time_of(known.first_offset), True)
+
+    def _time_of(self, offset: int) -> int:
+        """When a message that came again was first appended; unknown once it is cleaned."""
+        try:
+            records = self.log.records(offset, max_bytes=1, max_count=1, to_offset=offset + 1)
+        except (GoQueueError, OSError):
+            return _UNKNOWN_TIME
+        return records[0].timestamp if records else _UNKNOWN_TIME
+
+    def reads_warm(self, offset: int, size: int) -> bool:
+        """Whether a read from here finds its records in memory: just written, or read before."""
+        return offset >= self.log.segments[-1].base or self.log.is_cached(offset, size)
+
+
+def _without_first(block: memoryview, count: int) -> memoryview:
+    scan = codec.scan(block)
+    if len(scan) <= count:
+        raise InvalidRecord(REASONS[scan.problem], index=len(scan), position=scan.end)
+    return block[scan.positions[count] :]
+
+
+def _restore_producers(log: Log) -> ProducerTable:
+    """From the newest view that knows everything before it, and those after; the tail's learn it from there."""
+    views = (log.derived(segment).views[ProducerViews.name] for segment in reversed(log.segments))
+    return restore(view for view in views if isinstance(view, ProducerView))

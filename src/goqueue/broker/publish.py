@@ -1,0 +1,159 @@
+"""Publishing a block: check it, find out whether it was here before, append it, say when the answer may go out.
+
+Everything up to the append happens in one piece, without waiting, so blocks of one connection keep their order.
+What waits is only the answer, on the mark that `acks` asks for.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+from time import perf_counter
+from typing import Final, NamedTuple
+
+from goqueue import codec
+from goqueue.broker.partition import GONE, Placed
+from goqueue.broker.topic import OpenTopic
+from goqueue.codec import Field, Flag, Problem
+from goqueue.codec.layout import BLOB_BIT, REASONS
+from goqueue.io.waiting import reached
+from goqueue.model.errors import (
+    DiskFull,
+    GoQueueError,
+    InvalidRecord,
+    InvalidRequest,
+    LogClosed,
+    NotBuilt,
+    StorageFailed,
+    TooLarge,
+    Unavailable,
+    UnknownProducer,
+)
+from goqueue.model.publishing import Acks, Durability
+from goqueue.model.record import Producer
+from goqueue.model.settings import Fsync
+from goqueue.producers.registry import ProducerRegistry
+from goqueue.storage.log import Log
+
+_CONTROL: Final = int(Flag.CONTROL)
+_ALLOWED_FIELDS: Final = 1 << Field.EVENT_TIME
+_PRODUCER_FIELDS: Final = 1 << Field.PRODUCER_ID | 1 << Field.PRODUCER_SEQUENCE
+_FIELD_NAMES: Final = {
+    Field.DELIVER_AT: "a delay (deliver-at)",
+    Field.EXPIRES_AT: "a time to live (expires-at)",
+    Field.TRANSACTION: "a transaction",
+}
+
+
+class Receipt(NamedTuple):
+    """Where the messages are. The answer may go out once `log.durable` has reached `durable_at`, or at once if None."""
+
+    placed: tuple[Placed, ...]
+    acks: Acks
+    durability: Durability
+    log: Log
+    durable_at: int | None
+
+    async def safe(self) -> None:
+        """Return when the answer may go out."""
+        if self.durable_at is not None:
+            try:
+                await reached(self.log.durable, self.durable_at)
+            except LogClosed:
+                raise Unavailable(GONE) from None
+
+
+class Publisher:
+    """Used from one event loop."""
+
+    def __init__(
+        self,
+        registry: ProducerRegistry,
+        clock: Callable[[], int],
+        on_failure: Callable[[StorageFailed], None],
+        on_full: Callable[[DiskFull], None] = lambda _: None,
+    ) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._on_failure = on_failure
+        self._on_full = on_full
+
+    def publish(
+        self, topic: OpenTopic, partition: int, block: memoryview, *, acks: Acks, producer: Producer | None = None
+    ) -> Receipt:
+        """Append a block. It is stamped in place; the memory is the caller's again when this returns."""
+        meters = topic.meters
+        begun = perf_counter()
+        try:
+            target = topic.partition(partition)
+            count = self._check(topic, block, producer)
+            placed = target.append(block, count=count, now=self._clock(), producer=producer)
+        except GoQueueError as error:
+            meters.errors.add(error.code)
+            if isinstance(error, StorageFailed):
+                self._on_failure(error)
+            elif isinstance(error, DiskFull):
+                self._on_full(error)
+            raise
+        target.append_latency.observe(perf_counter() - begun)
+        for place in placed:
+            if place.duplicate:
+                meters.duplicates += place.messages
+            else:
+                meters.messages_produced += place.messages
+                meters.bytes_produced += len(block) * place.messages // count
+        return self._receipt(target.log, placed, acks)
+
+    def _receipt(self, log: Log, placed: tuple[Placed, ...], acks: Acks) -> Receipt:
+        if acks is Acks.NONE:
+            return Receipt(placed, acks, Durability.NONE, log, None)
+        every = log.settings.fsync is Fsync.EVERY
+        if acks is Acks.LEADER and not every:
+            return Receipt(placed, acks, Durability.WRITTEN, log, None)
+        if not every:
+            log.hasten()
+        end = max(place.first_offset + place.messages for place in placed)
+        return Receipt(placed, acks, Durability.DURABLE, log, end)
+
+    def _check(self, topic: OpenTopic, block: memoryview, producer: Producer | None) -> int:
+        """How many messages the block has; raises when a client may not publish it."""
+        survey = codec.survey(block)
+        if survey.problem is not Problem.NONE:
+            raise InvalidRecord(REASONS[survey.problem], index=survey.count, position=survey.end)
+        if not survey.count:
+            raise InvalidRequest("there is no message in this request; send at least one")
+        limit = topic.meta.settings.max_message_bytes
+        if survey.largest > limit:
+            raise _too_large(topic.meta.name, block, limit)
+        if survey.flags & _CONTROL:
+            raise InvalidRequest("control records are the broker's own; clients cannot publish them")
+        allowed = _ALLOWED_FIELDS
+        if producer is not None:
+            if not self._registry.knows(producer.producer_id):
+                raise UnknownProducer(f"no producer has the id {producer.producer_id}; initialise one and use its id")
+            allowed |= _PRODUCER_FIELDS
+        if survey.fields & ~allowed:
+            raise _refused(survey.fields & ~allowed)
+        return survey.count
+
+
+def _too_large(topic: str, block: memoryview, limit: int) -> TooLarge:
+    """Says which of the messages it is."""
+    scan = codec.scan(block)
+    if scan.problem is not Problem.NONE:
+        raise InvalidRecord(REASONS[scan.problem], index=len(scan), position=scan.end)
+    ends = [*scan.positions[1:], len(block)]
+    sizes = [codec.survey(block[start:end]).largest for start, end in pairwise([0, *ends])]
+    index, size = next((found for found in enumerate(sizes) if found[1] > limit), (0, max(sizes)))
+    error = TooLarge(f"a message has {size} bytes in key, value and headers; {topic} allows {limit}")
+    error.index = index
+    return error
+
+
+def _refused(fields: int) -> InvalidRequest:
+    for field, name in _FIELD_NAMES.items():
+        if fields >> field & 1:
+            return NotBuilt(name)
+    if fields & _PRODUCER_FIELDS:
+        return InvalidRequest("the messages carry producer fields but the request names no producer")
+    if fields >> BLOB_BIT & 1:
+        return InvalidRequest("the messages carry a blob, which only the broker writes")
+    return InvalidRequest("the messages carry extension fields this broker does not know")

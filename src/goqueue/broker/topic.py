@@ -1,0 +1,40 @@
+"""A topic that is open: its metadata, its partitions, its meters."""
+
+from goqueue.broker.partition import Partition
+from goqueue.broker.partitioner import RoundRobin
+from goqueue.model.errors import GoQueueError, UnknownPartition
+from goqueue.model.names import TopicId, format_topic_id
+from goqueue.model.topic import Topic
+from goqueue.telemetry.meters import TopicMeters
+
+
+class OpenTopic:
+    """`slots` has an entry per partition: the partition, or why it could not be opened."""
+
+    __slots__ = ("meta", "meters", "round_robin", "slots")
+
+    def __init__(self, meta: Topic, meters: TopicMeters) -> None:
+        self.meta = meta
+        self.slots: list[Partition | GoQueueError] = []
+        self.meters = meters
+        self.round_robin = RoundRobin()
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """Those that work."""
+        return [slot for slot in self.slots if isinstance(slot, Partition)]
+
+    def partition(self, number: int) -> Partition:
+        if not 0 <= number < len(self.slots):
+            raise UnknownPartition(
+                f"{self.meta.name} has no partition {number}; it has {len(self.slots)}, counted from 0"
+            )
+        slot = self.slots[number]
+        if isinstance(slot, Partition):
+            return slot
+        raise slot.with_traceback(None)
+
+
+def log_name(name: str, topic_id: TopicId, partition: int) -> str:
+    """Where a partition's log lies under the data directory's logs."""
+    return f"{name}/{format_topic_id(topic_id)}/{partition}"

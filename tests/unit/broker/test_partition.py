@@ -1,0 +1,185 @@
+"""A partition: blocks that come again are recognised, across restarts, rolls and cleaning too."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from goqueue import codec
+from goqueue.broker.partition import Partition, Placed
+from goqueue.codec.layout import CRC_AT
+from goqueue.io.disk import LocalFile
+from goqueue.model.errors import InvalidRecord, OutOfSequence, UnknownProducer
+from goqueue.model.record import Producer
+from goqueue.model.settings import LogSettings
+from goqueue.producers.sequences import Run
+from goqueue.storage.cleaner import clean
+from goqueue.storage.store import Store
+from goqueue.telemetry.meters import APPEND_BOUNDS_S, Histogram
+from tests.unit.broker.brokers import T0, messages, values
+
+LAST = 2**31 - 1
+
+
+class Stored:
+    """One partition of a store that can be closed and opened again."""
+
+    def __init__(self, path: Path, settings: LogSettings | None = None) -> None:
+        self.path = path
+        self.settings = settings or LogSettings(segment_bytes=4096)
+        self.open()
+
+    def open(self) -> None:
+        self.store = Store(str(self.path))
+        self.partition = Partition.open(self.store, 0, "orders/id/0", self.settings, Histogram(APPEND_BOUNDS_S))
+
+    def restart(self) -> None:
+        self.store.close()
+        self.open()
+
+    def append(self, *texts: str, sequence: int | None = None, epoch: int = 0, now: int = T0) -> tuple[Placed, ...]:
+        producer = None if sequence is None else Producer(1, epoch, sequence)
+        return self.partition.append(messages(*texts, producer=producer), count=len(texts), now=now, producer=producer)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Iterator[Stored]:
+    made = Stored(tmp_path)
+    yield made
+    made.store.close()
+
+
+def test_without_a_producer_everything_is_new(stored: Stored) -> None:
+    assert stored.append("a") == ((1, 0, T0, False),)
+    assert stored.append("a") == ((1, 1, T0, False),)
+    assert len(stored.partition.producers) == 0
+
+
+def test_the_producers_fields_are_stamped_into_the_records(stored: Stored) -> None:
+    stored.append("a", "b", sequence=0)
+    found = stored.partition.log.records(0, max_bytes=1000)
+    assert [record.extension.producer for record in found if record.extension] == [Producer(1, 0, 0), Producer(1, 0, 1)]
+
+
+def test_a_block_that_comes_again_is_not_appended_again(stored: Stored) -> None:
+    stored.append("a", "b", sequence=0)
+    stored.append("c", sequence=2)
+    assert stored.append("a", "b", sequence=0, now=T0 + 9) == ((2, 0, T0, True),)
+    assert stored.append("b", sequence=1) == ((1, 1, T0, True),)
+    assert stored.append("c", sequence=2) == ((1, 2, T0, True),)
+    assert values(stored.partition) == ["a", "b", "c"]
+
+
+def test_a_block_over_several_rows_is_found_in_pieces(stored: Stored) -> None:
+    """As after a retry that was cut in two by somebody else's messages."""
+    stored.append("a", sequence=0)
+    stored.append("x")
+    stored.append("b", sequence=1)
+    assert stored.append("a", "b", "c", sequence=0, now=T0 + 5) == (
+        (1, 0, T0, True),
+        (1, 2, T0, True),
+        (1, 3, T0 + 5, False),
+    )
+    assert values(stored.partition) == ["a", "x", "b", "c"]
+
+
+def test_the_rest_of_an_overlap_is_stamped_with_its_own_sequences(stored: Stored) -> None:
+    stored.append("a")
+    stored.partition.producers.add(Run(1, 0, LAST - 1, 0, 1, T0))
+    assert stored.append("a", "b", "c", "d", sequence=LAST - 1) == ((1, 0, T0, True), (3, 1, T0, False))
+    found = stored.partition.log.records(1, max_bytes=1000)
+    producers = [record.extension.producer for record in found if record.extension]
+    assert producers == [Producer(1, 0, LAST), Producer(1, 0, 0), Producer(1, 0, 1)], "after the last comes 0"
+
+
+def test_a_bad_record_in_the_part_that_is_known_is_refused(stored: Stored) -> None:
+    producer = Producer(1, 0, 0)
+    stored.append("a", sequence=0)
+    data = bytearray(messages("a", "b", producer=producer))
+    data[CRC_AT] ^= 1
+    with pytest.raises(InvalidRecord) as caught:
+        stored.partition.append(memoryview(data), count=2, now=T0, producer=producer)
+    assert caught.value.index == 0
+    assert values(stored.partition) == ["a"]
+
+
+def test_a_bad_record_in_the_part_that_is_new_is_named_by_its_place_in_the_block(stored: Stored) -> None:
+    producer = Producer(1, 0, 0)
+    stored.append("a", "b", sequence=0)
+    data = bytearray(messages("a", "b", "c", "d", producer=producer))
+    fourth = codec.scan(bytes(data)).positions[3]
+    data[fourth + CRC_AT] ^= 1
+    with pytest.raises(InvalidRecord) as caught:
+        stored.partition.append(memoryview(data), count=4, now=T0, producer=producer)
+    assert (caught.value.index, caught.value.position) == (3, fourth)
+    assert values(stored.partition) == ["a", "b"]
+    assert stored.append("a", "b", "c", sequence=0)[-1] == (1, 2, T0, False), "nothing of it counts as published"
+
+
+def test_a_restart_knows_the_producers(stored: Stored) -> None:
+    stored.append("a", "b", sequence=0)
+    stored.restart()
+    assert stored.append("a", "b", sequence=0) == ((2, 0, T0, True),)
+    with pytest.raises(OutOfSequence) as caught:
+        stored.append("d", sequence=3)
+    assert caught.value.expected == 2
+    assert stored.append("c", sequence=2) == ((1, 2, T0, False),)
+
+
+def test_a_restart_knows_producers_of_segments_long_past(stored: Stored) -> None:
+    stored.append("a", sequence=0)
+    for _ in range(3):
+        stored.partition.log.roll()
+        stored.append("x" * 500)
+    assert len(stored.partition.log.segments) == 4
+    stored.restart()
+    assert stored.append("a", sequence=0) == ((1, 0, T0, True),)
+
+
+def test_a_producer_is_known_after_its_messages_are_cleaned(stored: Stored) -> None:
+    stored.append("a", sequence=0)
+    for later in (0, 4000, 8000):
+        stored.partition.log.roll()
+        stored.append("x", now=T0 + later)
+        stored.partition.log.sync()
+    stored.partition.log.settings = LogSettings(segment_bytes=4096, retention_ms=2000)
+    clean(stored.partition.log, T0 + 5000)
+    assert stored.partition.log.start_offset > 0
+    assert stored.append("a", sequence=0) == ((1, 0, 0, True),), "its time is not known any more"
+    stored.restart()
+    assert stored.append("a", sequence=0) == ((1, 0, 0, True),)
+
+
+def test_a_restart_gives_the_same_table_as_before(stored: Stored) -> None:
+    stored.append("a", sequence=0)
+    stored.append("x")
+    stored.partition.log.roll()
+    stored.append("b", "c", sequence=1)
+    before = stored.partition.producers
+    stored.restart()
+    assert stored.partition.producers == before
+
+
+def test_a_new_partition_knows_nobody(stored: Stored) -> None:
+    with pytest.raises(UnknownProducer):
+        stored.append("b", sequence=1)
+
+
+def test_reads_from_the_active_segment_are_warm(stored: Stored) -> None:
+    stored.append("a")
+    assert stored.partition.reads_warm(0, 1000)
+    stored.partition.log.roll()
+    stored.append("b")
+    for offset in (1, 2):
+        assert stored.partition.reads_warm(offset, 1000)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_reads_from_older_segments_are_warm_when_the_system_has_them_in_memory(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch, cached: bool
+) -> None:
+    stored.append("a")
+    stored.partition.log.roll()
+    stored.append("b")
+    monkeypatch.setattr(LocalFile, "is_cached", lambda _, __: cached)
+    assert stored.partition.reads_warm(0, 1000) is cached

@@ -1,0 +1,513 @@
+"""Publishing a block: what is refused and why, where it goes, and when the answer may go out."""
+
+import asyncio
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from goqueue import codec
+from goqueue.broker.partition import GONE
+from goqueue.broker.publish import Publisher, Receipt
+from goqueue.broker.topic import OpenTopic
+from goqueue.codec.layout import CRC_AT, PRIORITY_AT
+from goqueue.model import limits
+from goqueue.model.errors import (
+    DiskFull,
+    GoQueueError,
+    InvalidRecord,
+    InvalidRequest,
+    NotBuilt,
+    OutOfSequence,
+    ProducerFenced,
+    StorageFailed,
+    TooLarge,
+    Unavailable,
+    UnknownPartition,
+    UnknownProducer,
+)
+from goqueue.model.publishing import Acks, Durability
+from goqueue.model.record import Extension, Producer, Record
+from goqueue.model.settings import Fsync
+from goqueue.model.topic import TopicSettings
+from goqueue.producers.registry import InitProducer, ProducerRegistry
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.loop import run, turns
+from tests.unit.broker.brokers import T0, Clock, Parts, block, messages, parts, values
+
+ME = Producer(1, 0, 0)
+
+
+class Publishing:
+    """A publisher and a topic with three partitions. Producer 1 is known."""
+
+    def __init__(self, rig: Parts, topic: OpenTopic) -> None:
+        self.rig = rig
+        self.topic = topic
+        self.clock = Clock()
+        registry = ProducerRegistry()
+        registry.apply(registry.decide(InitProducer(), T0).records[0], 0)
+        self.publisher = Publisher(registry, self.clock, rig.failures.append)
+
+    def publish(
+        self, data: memoryview, partition: int = 0, *, acks: Acks = Acks.LEADER, producer: Producer | None = None
+    ) -> Receipt:
+        return self.publisher.publish(self.topic, partition, data, acks=acks, producer=producer)
+
+    def values(self, partition: int = 0) -> list[str]:
+        return values(self.topic.partition(partition))
+
+
+Scenario = Callable[[Publishing], None]
+
+
+def publishing(path: Path, scenario: Scenario, settings: TopicSettings | None = None) -> None:
+    async def go() -> None:
+        async with parts(path) as rig:
+            scenario(Publishing(rig, await rig.create("orders", 3, settings or TopicSettings())))
+
+    run(go())
+
+
+# --- what goes through
+
+
+def test_messages_get_offsets_and_the_time_of_the_clock(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        receipt = to.publish(messages("a", "b"))
+        assert receipt.placed == ((2, 0, T0, False),)
+        to.clock.now += 5
+        assert to.publish(messages("c")).placed == ((1, 2, T0 + 5, False),)
+        assert to.publish(messages("d"), 2).placed == ((1, 0, T0 + 5, False),)
+        assert (to.values(0), to.values(1), to.values(2)) == (["a", "b", "c"], [], ["d"])
+
+    publishing(tmp_path, scenario)
+
+
+def test_what_was_published_is_counted(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        data = messages("a", "b", producer=ME)
+        to.publish(memoryview(bytearray(data)), producer=ME)
+        to.publish(memoryview(bytearray(data)), producer=ME)
+        meters = to.topic.meters
+        assert (meters.messages_produced, meters.duplicates, meters.bytes_produced) == (2, 2, len(data))
+        assert to.topic.partition(0).append_latency.count == 2
+
+    publishing(tmp_path, scenario)
+
+
+def test_a_refusal_is_counted_by_its_code(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        for data in (memoryview(b""), memoryview(b"nonsense" * 10)):
+            with pytest.raises(InvalidRequest):
+                to.publish(memoryview(bytearray(data)))
+        assert to.topic.meters.errors.counts == {"invalid_request": 1, "invalid_record": 1}
+        assert to.topic.meters.messages_produced == 0
+
+    publishing(tmp_path, scenario)
+
+
+def test_event_times_headers_keys_and_lanes_are_the_clients_own(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        sent = Record(
+            key=b"k", value=None, priority=0, headers=(("a", b"b"), ("a", b"c")), extension=Extension(event_time=7)
+        )
+        to.publish(block(sent))
+        (found,) = to.topic.partition(0).log.records(0, max_bytes=1000)
+        assert (found.key, found.value, found.priority, found.headers) == (b"k", None, 0, (("a", b"b"), ("a", b"c")))
+        assert found.extension == Extension(event_time=7)
+
+    publishing(tmp_path, scenario)
+
+
+# --- what is refused
+
+
+def test_a_partition_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        for number in (3, -1, 10**6):
+            with pytest.raises(UnknownPartition, match=rf"orders has no partition {number}; it has 3, counted from 0"):
+                to.publish(messages("a"), number)
+
+    publishing(tmp_path, scenario)
+
+
+def test_a_partition_that_could_not_be_opened_says_why(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        to.topic.slots[1] = DiskFull("no space")
+        with pytest.raises(DiskFull, match="no space"):
+            to.publish(messages("a"), 1)
+        to.publish(messages("a"), 2)
+
+    publishing(tmp_path, scenario)
+
+
+def test_a_block_without_messages_is_refused(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        with pytest.raises(InvalidRequest, match="no message in this request; send at least one"):
+            to.publish(memoryview(bytearray()))
+
+    publishing(tmp_path, scenario)
+
+
+def test_bytes_that_are_no_records_are_refused_and_the_first_is_named(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        good = bytes(messages("a"))
+        for bad in (b"x", b"GQ", good[:-1], b"\0" * 100):
+            with pytest.raises(InvalidRecord) as caught:
+                to.publish(memoryview(bytearray(good + good + bad)))
+            assert (caught.value.index, caught.value.position) == (2, 2 * len(good))
+            assert caught.value.details["index"] == 2
+        assert to.values() == []
+
+    publishing(tmp_path, scenario)
+
+
+def test_a_record_with_a_wrong_checksum_is_refused_whole(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        data = bytearray(messages("a", "b", "c"))
+        second = codec.scan(bytes(data)).positions[1]
+        data[second + CRC_AT] ^= 1
+        with pytest.raises(InvalidRecord, match=r"record 1 of the block .*its checksum does not match"):
+            to.publish(memoryview(data))
+        assert to.values() == []
+
+    publishing(tmp_path, scenario)
+
+
+def test_a_lane_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        data = bytearray(messages("a"))
+        data[PRIORITY_AT] = 5
+        with pytest.raises(InvalidRecord, match="its priority is not 0 to 4"):
+            to.publish(memoryview(data))
+
+    publishing(tmp_path, scenario)
+
+
+def test_a_message_larger_than_the_topic_allows_is_refused(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        to.publish(block(Record(key=b"k" * 50, value=b"v" * 50)))
+        with pytest.raises(TooLarge, match="a message has 101 bytes in key, value and headers; orders allows 100"):
+            to.publish(block(Record(value=b"x"), Record(key=b"k" * 50, value=b"v" * 51)))
+        with pytest.raises(TooLarge):
+            to.publish(block(Record(value=b"v" * 80, headers=(("h", b"v" * 20),))))
+        assert to.topic.partition(0).log.end_offset == 1
+
+    publishing(tmp_path, scenario, TopicSettings(max_message_bytes=100))
+
+
+def test_the_message_that_is_too_large_is_named_by_its_index(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        with pytest.raises(TooLarge) as caught:
+            to.publish(messages("a", "b", "x" * 101, "c", "x" * 102))
+        assert caught.value.details == {"index": 2}
+
+    publishing(tmp_path, scenario, TopicSettings(max_message_bytes=100))
+
+
+def test_a_good_message_is_never_named_as_the_bad_one(tmp_path: Path) -> None:
+    """A client leaves out the one that is named and sends the rest again: there may be two kinds of bad ones."""
+
+    def scenario(to: Publishing) -> None:
+        data = bytearray(messages("a", "b", "c", "x" * 101))
+        second = codec.scan(bytes(data)).positions[1]
+        data[second + CRC_AT] ^= 1
+        with pytest.raises(InvalidRequest) as caught:
+            to.publish(memoryview(data))
+        assert caught.value.details["index"] in (1, 3)
+
+    publishing(tmp_path, scenario, TopicSettings(max_message_bytes=100))
+
+
+def test_the_extension_does_not_count_for_the_size_of_a_message(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        to.publish(block(Record(value=b"v" * 10, extension=Extension(event_time=1, producer=ME))), producer=ME)
+
+    publishing(tmp_path, scenario, TopicSettings(max_message_bytes=10))
+
+
+def test_a_control_record_is_refused(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        for commit in (False, True):
+            with pytest.raises(InvalidRequest, match="control records are the broker's own"):
+                to.publish(block(Record(value=b"a"), Record(key=b"k", control=True, commit=commit)))
+
+    publishing(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("extension", "name"),
+    [
+        (Extension(deliver_at=-5000), "deliver-at"),
+        (Extension(expires_at=T0), "expires-at"),
+        (Extension(transaction=1), "transaction"),
+        (Extension(event_time=1, transaction=1, deliver_at=5), "deliver-at"),
+    ],
+)
+def test_a_feature_that_is_not_built_is_refused_by_name(tmp_path: Path, extension: Extension, name: str) -> None:
+    def scenario(to: Publishing) -> None:
+        for producer in (None, ME):
+            with pytest.raises(NotBuilt, match=f"{name}.* is not available in this version of GoQueue"):
+                to.publish(block(Record(value=b"a"), Record(value=b"a", extension=extension)), producer=producer)
+
+    publishing(tmp_path, scenario)
+
+
+def test_a_blob_is_refused(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        with pytest.raises(InvalidRequest, match="a blob, which only the broker writes"):
+            to.publish(block(Record(value=b"a", extension=Extension(blob=b"x"))))
+
+    publishing(tmp_path, scenario)
+
+
+def test_extension_fields_nobody_knows_are_refused(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        data = bytearray(block(Record(value=b"a", extension=Extension(event_time=1))))
+        mask = codec.layout.HEADER_BYTES + 2
+        data[mask : mask + 2] = (1 << 9).to_bytes(2, "big")  # the same eight bytes under another bit
+        data[CRC_AT : CRC_AT + 4] = codec.crc32c(bytes(data[:CRC_AT] + data[CRC_AT + 4 :])).to_bytes(4, "big")
+        with pytest.raises(InvalidRequest, match="extension fields this broker does not know"):
+            to.publish(memoryview(data))
+
+    publishing(tmp_path, scenario)
+
+
+def test_producer_fields_without_a_producer_are_refused(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        with pytest.raises(InvalidRequest, match="carry producer fields but the request names no producer"):
+            to.publish(messages("a", producer=ME))
+
+    publishing(tmp_path, scenario)
+
+
+def test_messages_without_producer_fields_are_refused_when_the_request_names_a_producer(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        data = bytes(messages("a", producer=ME)) + bytes(messages("b"))
+        with pytest.raises(InvalidRecord, match=r"record 1 of the block .*it has no producer fields to stamp"):
+            to.publish(memoryview(bytearray(data)), producer=ME)
+        assert to.values() == []
+
+    publishing(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("producer_id", [0, -1, 2, 999, 2**62])
+def test_an_id_that_was_never_given_out_is_refused(tmp_path: Path, producer_id: int) -> None:
+    def scenario(to: Publishing) -> None:
+        producer = Producer(producer_id, 0, 0)
+        with pytest.raises(UnknownProducer, match=f"no producer has the id {producer_id}; initialise one"):
+            to.publish(messages("a", producer=producer), producer=producer)
+
+    publishing(tmp_path, scenario)
+
+
+def test_a_block_larger_than_a_block_may_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scenario(to: Publishing) -> None:
+        monkeypatch.setattr(limits, "MAX_BLOCK_BYTES", 1000)
+        with pytest.raises(InvalidRequest, match="is more than 1000; send less at a time"):
+            to.publish(block(*[Record(value=b"v" * 100)] * 10))
+        assert to.values() == []
+
+    publishing(tmp_path, scenario)
+
+
+# --- producers
+
+
+def test_a_block_that_comes_again_is_answered_with_where_it_is(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        to.publish(messages("x"))
+        first = to.publish(messages("a", "b", producer=ME), producer=ME)
+        to.clock.now += 1000
+        again = to.publish(messages("a", "b", producer=ME), producer=ME)
+        assert first.placed == ((2, 1, T0, False),)
+        assert again.placed == ((2, 1, T0, True),)
+        assert to.values() == ["x", "a", "b"]
+
+    publishing(tmp_path, scenario)
+
+
+def test_of_a_block_that_is_there_in_part_the_rest_is_appended(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        to.publish(messages("a", "b", producer=ME), producer=ME)
+        to.publish(messages("x"))
+        to.clock.now += 1000
+        receipt = to.publish(messages("a", "b", "c", "d", producer=ME), producer=ME)
+        assert receipt.placed == ((2, 0, T0, True), (2, 3, T0 + 1000, False))
+        assert to.values() == ["a", "b", "x", "c", "d"]
+        assert to.publish(messages("e", producer=Producer(1, 0, 4)), producer=Producer(1, 0, 4)).placed[0][1] == 5
+
+    publishing(tmp_path, scenario)
+
+
+def test_a_gap_is_refused_with_the_sequence_that_was_expected(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        to.publish(messages("a", producer=ME), producer=ME)
+        late = Producer(1, 0, 2)
+        with pytest.raises(OutOfSequence) as caught:
+            to.publish(messages("c", producer=late), producer=late)
+        assert caught.value.expected == 1
+        assert to.values() == ["a"]
+
+    publishing(tmp_path, scenario)
+
+
+def test_a_producer_that_is_not_known_here_begins_at_nought(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        middle = Producer(1, 0, 5)
+        with pytest.raises(UnknownProducer):
+            to.publish(messages("c", producer=middle), producer=middle)
+
+    publishing(tmp_path, scenario)
+
+
+def test_an_older_epoch_is_fenced(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        newer = Producer(1, 1, 0)
+        to.publish(messages("a", producer=newer), producer=newer)
+        with pytest.raises(ProducerFenced):
+            to.publish(messages("b", producer=ME), producer=ME)
+
+    publishing(tmp_path, scenario)
+
+
+def test_each_partition_counts_for_itself(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        for partition in range(3):
+            assert not to.publish(messages("a", producer=ME), partition, producer=ME).placed[0].duplicate
+
+    publishing(tmp_path, scenario)
+
+
+def test_a_refused_block_does_not_use_up_its_sequence(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        with pytest.raises(TooLarge):
+            to.publish(messages("x" * 101, producer=ME), producer=ME)
+        assert to.publish(messages("a", producer=ME), producer=ME).placed == ((1, 0, T0, False),)
+
+    publishing(tmp_path, scenario, TopicSettings(max_message_bytes=100))
+
+
+# --- when the answer may go out
+
+
+@pytest.mark.parametrize("fsync", Fsync)
+@pytest.mark.parametrize("acks", Acks)
+def test_what_is_promised_follows_acks_and_fsync(tmp_path: Path, fsync: Fsync, acks: Acks) -> None:
+    def scenario(to: Publishing) -> None:
+        receipt = to.publish(messages("a", "b"), acks=acks)
+        waits = acks is Acks.ALL or (acks is Acks.LEADER and fsync is Fsync.EVERY)
+        assert receipt.durable_at == (2 if waits else None)
+        promised = {Acks.NONE: Durability.NONE, Acks.LEADER: Durability.WRITTEN, Acks.ALL: Durability.DURABLE}
+        assert receipt.durability is (Durability.DURABLE if waits else promised[acks])
+        assert receipt.acks is acks
+
+    publishing(tmp_path, scenario, TopicSettings(fsync=fsync))
+
+
+@pytest.mark.parametrize("fsync", Fsync)
+def test_acks_all_ends_also_when_nobody_would_sync_for_long(tmp_path: Path, fsync: Fsync) -> None:
+    async def go() -> None:
+        async with parts(tmp_path) as rig:
+            to = Publishing(rig, await rig.create("orders", 1, TopicSettings(fsync=fsync)))
+            receipt = to.publish(messages("a"), acks=Acks.ALL)
+            await receipt.safe()
+            assert receipt.log.durable.value >= 1
+
+    run(go())
+
+
+def test_a_duplicate_is_answered_once_its_first_copy_is_durable(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with parts(tmp_path) as rig:
+            to = Publishing(rig, await rig.create("orders", 1, TopicSettings(fsync=Fsync.NONE)))
+            to.publish(messages("a", producer=ME), producer=ME)
+            again = to.publish(messages("a", producer=ME), producer=ME, acks=Acks.ALL)
+            assert (again.durability, again.durable_at) == (Durability.DURABLE, 1)
+            await again.safe()
+            assert again.log.durable.value == 1
+
+    run(go())
+
+
+def test_a_duplicate_behind_newer_messages_does_not_wait_for_those(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        to.publish(messages("a", producer=ME), producer=ME)
+        to.publish(messages("x", "y", "z"))
+        assert to.publish(messages("a", producer=ME), producer=ME, acks=Acks.ALL).durable_at == 1
+
+    publishing(tmp_path, scenario)
+
+
+def test_a_topic_deleted_meanwhile_is_not_answered_as_durable(tmp_path: Path) -> None:
+    async def go() -> None:
+        disk = FaultyDisk()
+        async with parts(tmp_path, disk=disk) as rig:
+            to = Publishing(rig, await rig.create("orders", 1, TopicSettings(fsync=Fsync.NONE)))
+            receipt = to.publish(messages("a"))
+            waits = Receipt(receipt.placed, Acks.ALL, Durability.DURABLE, receipt.log, 1)
+            waiting = asyncio.ensure_future(waits.safe())
+            await turns()
+            assert not waiting.done()
+            await rig.catalogue.delete("orders", T0)
+            with pytest.raises(Unavailable, match=GONE):
+                await waiting
+
+    run(go())
+
+
+# --- disks
+
+
+def test_a_full_disk_refuses_and_the_sequence_is_not_used_up(tmp_path: Path) -> None:
+    async def go() -> None:
+        disk = FaultyDisk()
+        async with parts(tmp_path, disk=disk) as rig:
+            to = Publishing(rig, await rig.create("orders", 1))
+            to.publish(messages("a", producer=ME), producer=ME)
+            disk.free = 20
+            second = Producer(1, 0, 1)
+            for _ in range(2):
+                with pytest.raises(DiskFull):
+                    to.publish(messages("b", producer=second), producer=second)
+            assert to.values() == ["a"]
+            disk.free = None
+            assert to.publish(messages("b", producer=second), producer=second).placed == ((1, 1, T0, False),)
+            assert to.values() == ["a", "b"]
+            assert to.topic.meters.errors.counts == {"disk_full": 2}
+            assert rig.failures == []
+
+    run(go())
+
+
+def test_a_disk_that_fails_is_reported(tmp_path: Path) -> None:
+    async def go() -> None:
+        disk = FaultyDisk()
+        async with parts(tmp_path, disk=disk) as rig:
+            to = Publishing(rig, await rig.create("orders", 1))
+            disk.write_error = errno.EIO
+            with pytest.raises(StorageFailed) as caught:
+                to.publish(messages("a"))
+            disk.write_error = None
+            assert rig.failures == [caught.value]
+
+    run(go())
+
+
+def test_every_refusal_is_one_of_ours(tmp_path: Path) -> None:
+    """Bytes of any kind: a client cannot make a publisher raise anything else."""
+
+    def scenario(to: Publishing) -> None:
+        good = bytes(block(Record(key=b"k", value=b"v", extension=Extension(event_time=1, producer=ME))))
+        for position in range(len(good)):
+            for bit in range(8):
+                data = bytearray(good)
+                data[position] ^= 1 << bit
+                for producer in (None, ME):
+                    with pytest.raises(GoQueueError):
+                        to.publish(memoryview(bytearray(data)), producer=producer)
+        assert to.values() == []
+
+    publishing(tmp_path, scenario)
