@@ -1,0 +1,218 @@
+"""Publishing messages that came as JSON: to records, to blocks, one per partition, to the broker.
+
+Without a producer id a bad message fails alone. With one, all messages are for one partition and a bad one
+refuses them all, because a gap in the sequence would make the next request fail.
+"""
+
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Final
+
+from msgspec import UNSET
+
+from goqueue import codec
+from goqueue.api import shapes
+from goqueue.api.service import Service
+from goqueue.broker.partitioner import partition_of
+from goqueue.broker.publish import Receipt
+from goqueue.model import limits
+from goqueue.model.errors import GoQueueError, InvalidRecord, InvalidRequest, TooLarge
+from goqueue.model.names import message_id
+from goqueue.model.publishing import Acks
+from goqueue.model.record import Extension, Lane, Producer, Record
+from goqueue.model.times import parse_time, show_time
+
+_ACKS: Final = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
+_LANES: Final[dict[str | int, int]] = {lane.name.lower(): int(lane) for lane in Lane} | {
+    int(lane): int(lane) for lane in Lane
+}
+
+
+async def publish(service: Service, request: shapes.Publish, topic: str) -> shapes.PublishResult:
+    batch = _Batch(service, topic, [request], _ACKS[request.acks], _producer(request))
+    results = await batch.publish()
+    if batch.refusals:
+        raise batch.refusals[0]
+    return results[0]
+
+
+async def publish_batch(service: Service, request: shapes.PublishBatch, topic: str) -> shapes.PublishResults:
+    batch = _Batch(service, topic, request.messages, _ACKS[request.acks], _producer(request))
+    return shapes.PublishResults(results=await batch.publish())
+
+
+def _producer(request: shapes.Publish | shapes.PublishBatch) -> Producer | None:
+    given = (request.producer_id, request.epoch, request.sequence)
+    if given == (None, None, None):
+        return None
+    if request.producer_id is None or request.sequence is None:
+        raise InvalidRequest("producer_id and sequence belong together (and epoch, which is 0 if left out)")
+    return Producer(request.producer_id, request.epoch or 0, request.sequence)
+
+
+class _Batch:
+    """The messages of one request on their way."""
+
+    def __init__(
+        self,
+        service: Service,
+        topic: str,
+        messages: Sequence[shapes.Message],
+        acks: Acks,
+        producer: Producer | None,
+    ) -> None:
+        self._publisher = service.broker.publisher
+        self._topic = service.broker.topics.named(topic)
+        self._messages = messages
+        self._acks = acks
+        self._producer = producer
+        self._results: list[shapes.PublishResult | None] = [None] * len(messages)
+        self.refusals: list[GoQueueError] = []
+
+    async def publish(self) -> list[shapes.PublishResult]:
+        """A result per message, in their order. With a producer a refusal is raised."""
+        begun = perf_counter()
+        receipts = [
+            (partition, ordinals, receipt)
+            for partition, (ordinals, records) in self._by_partition().items()
+            if (receipt := self._append(partition, ordinals, records)) is not None
+        ]
+        for partition, ordinals, receipt in receipts:
+            try:
+                await receipt.safe()
+            except GoQueueError as error:
+                self._refuse(ordinals, error)
+            else:
+                self._report(partition, ordinals, receipt)
+        self._topic.meters.produce_latency.observe(perf_counter() - begun)
+        return [result for result in self._results if result is not None]
+
+    def _by_partition(self) -> dict[int, tuple[list[int], list[Record]]]:
+        """Ordinals and records of the good messages; the others are refused."""
+        groups: dict[int, tuple[list[int], list[Record]]] = {}
+        topic, producer = self._topic, self._producer
+        count = len(topic.slots)
+        turn: int | None = None
+        limit = topic.meta.settings.max_message_bytes
+        for ordinal, message in enumerate(self._messages):
+            try:
+                record = _to_record(message, limit, producer)
+            except GoQueueError as error:
+                error.index = ordinal
+                self._refuse([ordinal], error)
+                continue
+            partition = message.partition
+            if partition is None:
+                if producer is not None:
+                    raise InvalidRequest(f"message {ordinal} names no partition; with producer_id every message must")
+                if record.key is not None:
+                    partition = partition_of(record.key, count)
+                else:
+                    turn = topic.round_robin.next(count) if turn is None else turn
+                    partition = turn
+            group = groups.get(partition)
+            if group is None:
+                group = groups[partition] = ([], [])
+            group[0].append(ordinal)
+            group[1].append(record)
+        if producer is not None and len(groups) > 1:
+            raise InvalidRequest(
+                "the messages name different partitions; with producer_id send one partition at a time"
+            )
+        return groups
+
+    def _append(self, partition: int, ordinals: list[int], records: list[Record]) -> Receipt | None:
+        while records:
+            try:
+                block = codec.encode(records)
+                return self._publisher.publish(
+                    self._topic, partition, memoryview(block), acks=self._acks, producer=self._producer
+                )
+            except InvalidRecord as error:
+                bad = error.index or 0
+                del records[bad]
+                self._refuse([ordinals.pop(bad)], error)
+            except GoQueueError as error:
+                self._refuse(ordinals, error)
+                return None
+        return None
+
+    def _refuse(self, ordinals: Sequence[int], error: GoQueueError) -> None:
+        if self._producer is not None:
+            raise error
+        self.refusals.append(error)
+        for ordinal in ordinals:
+            self._results[ordinal] = shapes.PublishResult(error=str(error), code=error.code, retriable=error.retriable)
+
+    def _report(self, partition: int, ordinals: list[int], receipt: Receipt) -> None:
+        name, durability = self._topic.meta.name, receipt.durability.name.lower()
+        results, messages = self._results, self._messages
+        rest = iter(ordinals)
+        for place in receipt.placed:
+            time = show_time(place.timestamp) if place.timestamp else UNSET
+            duplicate = place.duplicate or UNSET
+            for offset, ordinal in zip(
+                range(place.first_offset, place.first_offset + place.messages), rest, strict=False
+            ):
+                priority = shapes.LANE_NAMES[_LANES[messages[ordinal].priority]]
+                if self._acks is Acks.NONE:
+                    results[ordinal] = shapes.PublishResult(partition=partition, priority=priority, durability="none")
+                    continue
+                results[ordinal] = shapes.PublishResult(
+                    partition=partition,
+                    offset=offset,
+                    message_id=message_id(name, partition, offset),
+                    timestamp=time,
+                    priority=priority,
+                    durability=durability,  # type: ignore[arg-type]
+                    duplicate=duplicate,
+                )
+
+
+def _to_record(message: shapes.Message, limit: int, producer: Producer | None) -> Record:
+    key, value = message.key, message.value
+    decode = _from_base64 if message.encoding == "base64" else _from_text
+    key_bytes = None if key is None else decode(key, "key")
+    value_bytes = None if value is None else decode(value, "value")
+    size = len(key_bytes or b"") + len(value_bytes or b"")
+    headers: tuple[tuple[str, bytes], ...] = ()
+    if message.headers:
+        pairs = message.headers.items() if isinstance(message.headers, dict) else message.headers
+        headers = tuple((_checked_name(name), decode(text, f"header {name[:80]!r}")) for name, text in pairs)
+        headers_size = 2 + sum(4 + len(name.encode()) + len(text) for name, text in headers)
+        if headers_size > limits.MAX_HEADERS_BYTES:
+            raise TooLarge(f"the headers take {headers_size} bytes; they may take {limits.MAX_HEADERS_BYTES}")
+        size += headers_size
+    if len(key_bytes or b"") > limits.MAX_KEY_BYTES:
+        raise TooLarge(f"the key has {len(key_bytes or b'')} bytes; it may have {limits.MAX_KEY_BYTES}")
+    if size > limit:
+        raise TooLarge(f"the message has {size} bytes in key, value and headers; its topic allows {limit}")
+    extension = None
+    if message.event_time is not None or producer is not None:
+        time = message.event_time
+        event_time = parse_time(time.replace(" ", "+")) if isinstance(time, str) else time
+        if event_time is not None and not 0 <= event_time <= limits.LAST_TIME_MS:
+            raise InvalidRequest(f"event_time is {time!r}; it must lie between the years 1970 and 9999")
+        extension = Extension(event_time=event_time, producer=producer)
+    return Record(0, 0, key_bytes, value_bytes, _LANES[message.priority], headers, extension)
+
+
+def _from_text(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"the {what} is no Unicode text (half of a surrogate pair); send it as base64") from None
+
+
+def _from_base64(text: str, what: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (NotBase64, ValueError):
+        raise InvalidRequest(f"the {what} is not base64, as encoding says it is") from None
+
+
+def _checked_name(name: str) -> str:
+    _from_text(name, "name of a header")
+    return name

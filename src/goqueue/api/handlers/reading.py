@@ -1,0 +1,188 @@
+"""Simple reads as JSON: by partition or over a whole topic, from an offset or a time."""
+
+import asyncio
+from base64 import b64encode
+from operator import itemgetter
+from typing import NamedTuple
+
+from msgspec import UNSET, UnsetType
+
+from goqueue import codec
+from goqueue.api import shapes
+from goqueue.api.service import Service
+from goqueue.broker.partition import Partition
+from goqueue.broker.topic import OpenTopic
+from goqueue.model import limits
+from goqueue.model.errors import InvalidRequest, Quarantined
+from goqueue.model.names import message_id
+from goqueue.model.record import Record
+from goqueue.model.times import parse_time, show_time
+
+_Row = tuple[int, int, int, Record]
+"""Time, partition, offset, and the record."""
+_APPENDED = itemgetter(0, 1, 2)
+
+
+class _Found(NamedTuple):
+    """Records of a partition, where to read on, and whether the page ended before the records did."""
+
+    records: list[Record]
+    next_offset: int
+    cut_short: bool
+
+
+async def read_partition(
+    service: Service, request: shapes.ReadPartition, topic: str, partition: int
+) -> shapes.Messages:
+    opened = service.broker.topics.named(topic)
+    found = await _read(service, opened, opened.partition(partition), request, request.max_bytes)
+    messages = [_show(topic, partition, record) for record in found.records]
+    return shapes.Messages(messages=messages, next_offset=found.next_offset)
+
+
+async def read_topic(service: Service, request: shapes.ReadPartition, topic: str) -> shapes.TopicMessages:
+    """All partitions together, in the order of their append times; nothing is left out in between."""
+    opened = service.broker.topics.named(topic)
+    count = len(opened.slots)
+    if request.offset is not UNSET and count > 1:
+        raise InvalidRequest(
+            f"{topic} has {count} partitions and an offset belongs to one: "
+            f"read /topics/{topic}/partitions/0/messages, or use from_time"
+        )
+    page = _Page(request)
+    share = max(request.max_bytes // count, 1)
+    for number in range(count):
+        page.add(number, await _read(service, opened, opened.partition(number), request, share))
+        await asyncio.sleep(0)  # many partitions take long together: others get their turn
+    next_offsets = {str(number): offset for number, offset in page.next_offsets.items()}
+    return shapes.TopicMessages(
+        messages=[_show(topic, number, record) for _, number, _, record in page.rows],
+        next_offsets=next_offsets,
+        next_offset=next_offsets["0"] if count == 1 else UNSET,
+    )
+
+
+class _Page:
+    """The earliest records of several partitions, never more of them than the page may have.
+
+    Nothing later than `_horizon` is in it: from there on a partition was cut short, or records were let go.
+    """
+
+    def __init__(self, request: shapes.ReadPartition) -> None:
+        self._request = request
+        self._horizon: tuple[int, ...] = (limits.MAX_OFFSET,)
+        self.rows: list[_Row] = []
+        self.next_offsets: dict[int, int] = {}
+
+    def add(self, number: int, found: _Found) -> None:
+        self.next_offsets[number] = found.next_offset
+        self.rows += [(record.timestamp, number, record.offset, record) for record in found.records]
+        if found.cut_short:
+            self._horizon = min(self._horizon, _APPENDED(self.rows[-1]))
+        self.rows.sort(key=_APPENDED)
+        kept = self._fitting()
+        for _, partition, offset, _ in self.rows[kept:]:
+            self.next_offsets[partition] = min(self.next_offsets[partition], offset)
+        if kept < len(self.rows):
+            del self.rows[kept:]
+            self._horizon = min(self._horizon, _APPENDED(self.rows[-1]))
+
+    def _fitting(self) -> int:
+        """How many rows may stay: at least one."""
+        left = self._request.max_bytes
+        for count, row in enumerate(self.rows):
+            left -= len(row[3].key or b"") + len(row[3].value or b"")
+            if count and (count >= self._request.limit or left < 0 or _APPENDED(row) > self._horizon):
+                return count
+        return len(self.rows)
+
+
+async def offsets(service: Service, request: shapes.FindOffsets, topic: str) -> shapes.Offsets:
+    opened = service.broker.topics.named(topic)
+    time = _time(request.timestamp)
+    found = {}
+    for number in range(len(opened.slots)):
+        partition = opened.partition(number)
+        at = partition.log.end_offset if time is None else await service.broker.reader.offset_at(partition, time)
+        found[str(number)] = at
+    return shapes.Offsets(offsets=found)
+
+
+async def _read(
+    service: Service, topic: OpenTopic, partition: Partition, request: shapes.ReadPartition, max_bytes: int
+) -> _Found:
+    """As much as was asked for; a log gives out what lies in one segment at a time, and always one record."""
+    reader = service.broker.reader
+    from_time, to_time = _time(request.from_time), _time(request.to_time)
+    start = partition.log.start_offset
+    if request.offset is not UNSET:
+        start = request.offset
+    if from_time is not None:
+        start = max(start, await reader.offset_at(partition, from_time))
+    end = None if to_time is None else await reader.offset_at(partition, to_time)
+    records: list[Record] = []
+    cut_short = True
+    while len(records) < request.limit and max_bytes > 0:
+        try:
+            chunk = await reader.read(
+                partition, start, max_bytes=max_bytes, max_count=request.limit - len(records), to_offset=end
+            )
+        except Quarantined:
+            if not records:
+                raise
+            break  # what lies before the damage is given out; the next read meets it
+        if not chunk.count:
+            cut_short = False
+            start = max(start, chunk.next_offset)
+            break
+        if records and len(chunk.data) > max_bytes:
+            break
+        start = chunk.next_offset
+        max_bytes -= len(chunk.data)
+        records += [record for record in codec.decode(chunk.data, verified=True) if not record.control]
+        topic.meters.messages_read += chunk.count
+        topic.meters.bytes_read += len(chunk.data)
+    return _Found(records, start, cut_short and bool(records))
+
+
+def _time(text: str | UnsetType) -> int | None:
+    """A plus sign in a query arrives as a space unless it was escaped."""
+    return None if text is UNSET else parse_time(text.replace(" ", "+"))
+
+
+def _show(topic: str, partition: int, record: Record) -> shapes.ReadMessage:
+    try:
+        key = None if record.key is None else record.key.decode()
+        value = None if record.value is None else record.value.decode()
+        pairs = [(name, text.decode()) for name, text in record.headers]
+        encoding = None
+    except UnicodeDecodeError:
+        key, value = _base64(record.key), _base64(record.value)
+        pairs = [(name, b64encode(text).decode()) for name, text in record.headers]
+        encoding = "base64"
+    pairs = [(_readable(name), text) for name, text in pairs]
+    headers: dict[str, str] | list[tuple[str, str]] = dict(pairs)
+    if len(headers) < len(pairs):
+        headers = pairs
+    event_time = None if record.extension is None else record.extension.event_time
+    return shapes.ReadMessage(
+        offset=record.offset,
+        partition=partition,
+        timestamp=show_time(record.timestamp),
+        key=key,
+        value=value,
+        headers=headers,
+        priority=shapes.LANE_NAMES[record.priority],
+        message_id=message_id(topic, partition, record.offset),
+        event_time=UNSET if event_time is None else show_time(event_time),
+        encoding=UNSET if encoding is None else "base64",
+    )
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else b64encode(data).decode()
+
+
+def _readable(name: str) -> str:
+    """A header name that is no text, as a client on the wire may send it, with its odd bytes spelled out."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

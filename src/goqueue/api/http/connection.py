@@ -1,0 +1,327 @@
+"""One client of the HTTP door: bytes in, whole requests to the door, answers out, one at a time and in order.
+
+The parsing is httptools'. What is bounded here: the head of a request and everything that is not its body; the body,
+which is kept only with room in the broker's budget; requests that wait for those before them; answers that are not
+taken, since the next request waits for that. The listener's sweep cuts off who does not get on.
+"""
+
+import asyncio
+from collections import deque
+from time import perf_counter
+from typing import Final, Protocol, cast
+from urllib.parse import SplitResultBytes, urlsplit
+
+import httptools
+
+from goqueue.api.http.messages import CONTINUE, Answer, Request, refused
+from goqueue.api.listening import Connection, Listener, keep_alive
+from goqueue.broker.broker import Broker
+from goqueue.model import limits
+from goqueue.model.errors import Busy, GoQueueError, InvalidRequest, TooLarge
+from goqueue.telemetry import logs
+
+log = logs.get("http")
+
+_IDLE_S: Final = 120.0
+"""How long a connection may stay open without a request."""
+_LINGER_S: Final = 5.0
+"""How long the rest of a refused request is read and thrown away, so that its answer arrives."""
+_WRITE_HIGH_BYTES: Final = 256 * limits.KIB
+_RESERVE_BYTES: Final = 1 * limits.MIB
+"""How much room is taken for a body at a time; the first `_FREE_BYTES` of it need none."""
+_FREE_BYTES: Final = 64 * limits.KIB
+
+
+class Door(Protocol):
+    """What a connection sees of its door."""
+
+    broker: Broker
+
+    async def answer(self, request: Request) -> Answer:
+        """Never raises."""
+
+
+class HttpConnection(asyncio.Protocol, Connection):
+    """Requests are answered in the order they came."""
+
+    def __init__(self, door: Door, listener: Listener) -> None:
+        self._door = door
+        self._broker = door.broker
+        self._listener = listener
+        self._parser = httptools.HttpRequestParser(self)
+        self._incoming: Request | None = None
+        """The request that is arriving."""
+        self._target = b""
+        self._body: bytes | bytearray = b""
+        self._expects = False
+        """It asked to be told before it sends its body."""
+        self._body_bytes = 0
+        self._other_bytes = 0
+        """What arrived of it beside the body: its head, chunk sizes, trailers."""
+        self._messages = 0
+        self._waiting: deque[Request] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._reading = True
+        self._waits_for_room = False
+        self._write_paused = False
+        self._left = 0
+        """Bytes the client had not taken when it was last looked at."""
+        self._held = 0
+        """Bytes of the budget for replies that the client has not taken yet."""
+        self._closing = False
+        self._lingering = False
+        self._draining = False
+        self._since, self._allowed_s = perf_counter(), _IDLE_S
+        """What the connection waits for since when, and how long it may."""
+
+    # --- what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        keep_alive(self._transport)
+        self._loop = asyncio.get_running_loop()
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES, low=0)
+        if not self._listener.join(self):
+            self._closing = True
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        self._listener.leave(self)
+        self._taken()
+        if self._incoming is not None:
+            self._waiting.append(self._incoming)
+            self._incoming = None
+        self._drop_waiting()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing or self._lingering:
+            return
+        messages, body_bytes = self._messages, self._body_bytes
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # refused when its headers were complete
+        except httptools.HttpParserError as error:
+            self._refuse(InvalidRequest(f"this is not HTTP/1.1: {error}"))
+        if self._messages == messages:  # all of it belongs to one request
+            self._other_bytes += len(data) - (self._body_bytes - body_bytes)
+            if self._other_bytes > limits.MAX_HTTP_HEADER_BYTES + self._body_bytes:
+                self._refuse(InvalidRequest(f"the request has more than {limits.MAX_HTTP_HEADER_BYTES} bytes of head"))
+        if len(self._waiting) > limits.MAX_PENDING_REQUESTS:
+            self._cut_off("too many requests at once")
+        self._serve()
+
+    def eof_received(self) -> bool:
+        """A client that has nothing more to send still wants its answers."""
+        self._draining = True
+        return self.busy
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._left = self._transport.get_write_buffer_size()
+        self._since, self._allowed_s = perf_counter(), limits.REPLY_TIMEOUT_S
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._since, self._allowed_s = perf_counter(), _IDLE_S
+        self._taken()
+        self._serve()
+
+    # --- what the parser calls
+
+    def on_message_begin(self) -> None:
+        self._messages += 1
+        if self._lingering:
+            return
+        self._incoming = Request()
+        self._target, self._body, self._expects = b"", b"", False
+        self._body_bytes = self._other_bytes = 0
+        self._since, self._allowed_s = perf_counter(), limits.BODY_GRACE_S
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._incoming is None:
+            return
+        header = name.lower()
+        if header == b"content-length" and int(value) > limits.MAX_BODY_BYTES:
+            self._refuse(_too_large())
+        elif header == b"content-length":
+            self._allowed_s = limits.BODY_GRACE_S + int(value) / limits.BODY_BYTES_PER_S
+        elif header == b"expect" and value.lower() == b"100-continue":
+            self._expects = True
+
+    def on_headers_complete(self) -> None:
+        request = self._incoming
+        if request is None:
+            return
+        request.method = self._parser.get_method().decode()
+        request.keep_alive = self._parser.should_keep_alive()
+        target = _split(self._target)
+        if target is None:
+            self._refuse(InvalidRequest("the target of the request is not a path"))
+            return
+        request.path, request.query = target.path or b"/", target.query
+        if self._parser.should_upgrade():
+            self._refuse(InvalidRequest("this port speaks HTTP/1.1 and nothing else; leave out the Upgrade header"))
+        elif self._expects and not self.busy:
+            self._transport.write(CONTINUE)
+
+    def on_body(self, body: bytes) -> None:
+        request = self._incoming
+        if request is None or self._lingering:
+            return
+        self._body_bytes += len(body)
+        self._allowed_s = max(self._allowed_s, limits.BODY_GRACE_S + self._body_bytes / limits.BODY_BYTES_PER_S)
+        if self._body_bytes > limits.MAX_BODY_BYTES:
+            self._refuse(_too_large())
+            return
+        if not self._body:
+            self._body = body
+        elif isinstance(self._body, bytearray):
+            self._body += body
+        else:
+            self._body = bytearray(self._body) + body
+        missing = self._body_bytes - _FREE_BYTES - request.reserved
+        if missing > 0 and not self._waits_for_room:
+            room = max(missing, _RESERVE_BYTES)
+            if self._broker.requests.try_take(room):
+                request.reserved += room
+            else:
+                self._waits_for_room = True
+                self._loop.create_task(self._wait_for_room(request, room))
+
+    def on_message_complete(self) -> None:
+        request, self._incoming = self._incoming, None
+        if request is None:
+            return
+        request.body, self._body = self._body, b""
+        self._waiting.append(request)
+
+    # --- requests and answers
+
+    def _serve(self) -> None:
+        """Begin the next request if none is under way, and read on or not."""
+        if self._closing:
+            return
+        if self._task is None and self._waiting and not self._write_paused and not self._waits_for_room:
+            self._task = self._loop.create_task(self._answer(self._waiting.popleft()))
+        wanted = self._lingering or not (self._waiting or self._write_paused or self._waits_for_room)
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    async def _answer(self, request: Request) -> None:
+        answer = refused(request.refusal) if request.refusal is not None else await self._door.answer(request)
+        self._broker.requests.give(request.reserved)
+        request.reserved = 0
+        self._task = None
+        self._send(request, answer)
+        self._serve()
+
+    def _send(self, request: Request, answer: Answer) -> None:
+        self._held += answer.held
+        last = not request.keep_alive or request.refusal is not None or (self._draining and not self._waiting)
+        if not self._closing:
+            head = answer.head(keep_alive=not last)
+            self._transport.writelines((head,) if request.method == "HEAD" else (head, answer.body))
+        if not self._write_paused:
+            self._taken()
+            self._since, self._allowed_s = perf_counter(), _IDLE_S
+        if last and not self._closing:
+            self._end(linger=request.refusal is not None)
+
+    def _refuse(self, error: GoQueueError) -> None:
+        """The request that is arriving is refused before it is whole; nothing after it is looked at."""
+        if self._closing or self._lingering:
+            return
+        request, self._incoming = self._incoming or Request(), None
+        request.refusal = error
+        self._body = b""
+        self._lingering = True
+        self._waiting.append(request)
+
+    async def _wait_for_room(self, request: Request, room: int) -> None:
+        try:
+            await self._broker.requests.take(room, timeout_s=limits.ADMISSION_WAIT_S)
+        except Busy as error:
+            if request is self._incoming:
+                self._refuse(error)
+            else:  # it is whole already, and waits
+                request.refusal, self._lingering = error, True
+        else:
+            request.reserved += room
+            if self._closing:
+                self._broker.requests.give(request.reserved)
+                request.reserved = 0
+        self._waits_for_room = False
+        self._serve()
+
+    def _drop_waiting(self) -> None:
+        for request in self._waiting:
+            self._broker.requests.give(request.reserved)
+            request.reserved = 0
+        self._waiting.clear()
+
+    def _taken(self) -> None:
+        held, self._held = self._held, 0
+        self._broker.replies.give(held)
+
+    def _end(self, *, linger: bool) -> None:
+        """No request behind this one is answered, so none is carried out."""
+        self._drop_waiting()
+        if linger:
+            self._transport.write_eof()
+            self._since, self._allowed_s = perf_counter(), _LINGER_S
+        else:
+            self._closing = True
+            self._transport.close()
+
+    # --- looked after by the listener
+
+    @property
+    def busy(self) -> bool:
+        return self._task is not None or bool(self._waiting) or self._write_paused
+
+    def drain(self) -> None:
+        self._draining = True
+        if not self.busy:
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._transport.close()
+
+    def sweep(self, now: float) -> None:
+        if self._write_paused:
+            left = self._transport.get_write_buffer_size()
+            if left < self._left:  # slow, but it takes its replies
+                self._since = now
+            self._left = left
+        if (self._task is None or self._write_paused or self._closing) and now - self._since > self._allowed_s:
+            self._cut_off("nothing came, or nothing was taken, for too long")
+
+    def _cut_off(self, reason: str) -> None:
+        log.debug("connection cut off", peer=str(self._transport.get_extra_info("peername")), reason=reason)
+        self._closing = True
+        self._transport.abort()
+
+
+def _split(target: bytes) -> SplitResultBytes | None:
+    if target.startswith(b"/"):
+        path, _, query = target.partition(b"?")
+        return SplitResultBytes(b"", b"", path, query, b"")
+    try:
+        return urlsplit(target)
+    except ValueError:
+        return None
+
+
+def _too_large() -> TooLarge:
+    return TooLarge(f"the body is larger than {limits.MAX_BODY_BYTES} bytes; send fewer messages at a time")

@@ -1,0 +1,150 @@
+"""From HTTP requests to operations and back. It has no operations of its own, only pages.
+
+The pages: metrics, the OpenAPI document, and one that shows it to a person.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from time import perf_counter
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from goqueue.api import openapi, pages
+from goqueue.api.http.messages import JSON, Answer, Request, broken, refused
+from goqueue.api.operations import OPERATIONS, Operation
+from goqueue.api.refusals import refuse
+from goqueue.api.router import Router
+from goqueue.api.service import Service
+from goqueue.model import limits
+from goqueue.model.errors import GoQueueError, InvalidRequest, MethodNotAllowed
+from goqueue.telemetry import logs
+from goqueue.telemetry.exposition import CONTENT_TYPE as METRICS_TYPE
+from goqueue.telemetry.exposition import Exposition
+from goqueue.telemetry.meters import OTHER
+
+log = logs.get("http")
+
+_NO_BODY: Final = b"{}"
+_SWITCHES: Final = frozenset({"verbose", "internal"})
+"""Fields of a query that need no value to be true."""
+
+Page = Callable[[], Awaitable[Answer]]
+
+
+class HttpDoor:
+    """Shared by all connections of a listener."""
+
+    def __init__(
+        self, name: str, service: Service, exposition: Exposition, operations: Sequence[Operation] = OPERATIONS
+    ) -> None:
+        self.broker = service.broker
+        self._service = service
+        self._exposition = exposition
+        self._router = Router(operations)
+        self._encode = msgspec.json.Encoder().encode
+        self._decoders: dict[str, msgspec.json.Decoder[Any]] = {
+            operation.name: msgspec.json.Decoder(operation.request) for operation in operations if operation.has_body
+        }
+        self._meters = {operation.name: service.requests.meters(name, operation.name) for operation in operations}
+        self._other = service.requests.meters(name, OTHER)
+        self._pages: dict[bytes, Page] = {
+            b"/metrics": self._metrics,
+            b"/admin/metrics": self._metrics,
+            b"/openapi.json": _openapi,
+            b"/docs": _docs,
+        }
+
+    async def answer(self, request: Request) -> Answer:
+        """Whatever happens, there is an answer."""
+        begun = perf_counter()
+        meters = self._other
+        try:
+            page = self._page(request)
+            if page is not None:
+                answer = await page()
+            else:
+                operation, path = self._router.match(request.method, request.path)
+                meters = self._meters[operation.name]
+                answer = await self._operate(operation, path, request)
+        except GoQueueError as error:
+            answer = refused(error)
+        except Exception as error:
+            log.error("a request broke", method=request.method, path=repr(request.path[:200]), error=error)
+            answer = broken()
+        meters.done(answer.outcome, perf_counter() - begun)
+        return answer
+
+    async def _operate(self, operation: Operation, path: dict[str, Any], request: Request) -> Answer:
+        if not operation.while_stopping:
+            self.broker.check()
+        fields = (
+            self._from_body(operation, request.body) if operation.has_body else _from_query(operation, request.query)
+        )
+        if not operation.reply_bytes:
+            reply = await operation.handler(self._service, fields, **path)
+            return Answer(operation.status_of(reply), self._encode(reply))
+        await self.broker.replies.take(operation.reply_bytes, timeout_s=limits.ADMISSION_WAIT_S)
+        try:
+            reply = await operation.handler(self._service, fields, **path)
+            answer = Answer(operation.status_of(reply), self._encode(reply))
+        except BaseException:
+            self.broker.replies.give(operation.reply_bytes)
+            raise
+        answer.held = max(operation.reply_bytes, len(answer.body))
+        self.broker.replies.take_anyway(answer.held - operation.reply_bytes)
+        return answer
+
+    def _from_body(self, operation: Operation, body: bytes | bytearray) -> Any:
+        operation.check_size(body)
+        try:
+            return self._decoders[operation.name].decode(body or _NO_BODY)
+        except msgspec.ValidationError as error:
+            raise refuse(error, operation.request) from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidRequest(f"the body is not valid JSON in UTF-8: {error}") from None
+        except RecursionError:
+            raise InvalidRequest("the body is nested too deeply") from None
+
+    # --- pages
+
+    def _page(self, request: Request) -> Page | None:
+        page = self._pages.get(request.path.removeprefix(b"/v1"))
+        if page is not None and request.method != "GET":
+            raise MethodNotAllowed(f"{request.method} is not possible here; possible: GET", allowed="GET")
+        return page
+
+    async def _metrics(self) -> Answer:
+        """In pieces: a scrape of many topics must not hold up requests."""
+        parts = []
+        for part in self._exposition.parts():
+            parts.append(part)
+            await asyncio.sleep(0)
+        return Answer(200, b"".join(parts), media=METRICS_TYPE.encode())
+
+
+async def _openapi() -> Answer:
+    return Answer(200, openapi.document(), media=JSON)
+
+
+async def _docs() -> Answer:
+    return Answer(200, pages.docs(), media=b"text/html; charset=utf-8")
+
+
+def _from_query(operation: Operation, query: bytes) -> Any:
+    fields: dict[str, str] = {}
+    if query:
+        try:
+            pairs = parse_qsl(
+                query.decode(), keep_blank_values=True, errors="strict", max_num_fields=limits.MAX_QUERY_FIELDS
+            )
+        except ValueError:
+            raise InvalidRequest("the query is not valid: use name=value, joined by &, percent-encoded UTF-8") from None
+        fields = {name: value if value or name not in _SWITCHES else "true" for name, value in pairs}
+        if len(fields) < len(pairs):
+            raise InvalidRequest("the query names a field twice; name it once")
+    try:
+        return msgspec.convert(fields, operation.request, strict=False)
+    except msgspec.ValidationError as error:
+        raise refuse(error, operation.request) from None

@@ -1,0 +1,77 @@
+"""A request as it arrived, an answer as it goes out."""
+
+from http import HTTPStatus
+from typing import Final
+
+from goqueue.api.errors import INTERNAL, RETRY_AFTER_S, status_of
+from goqueue.model.errors import GoQueueError, MethodNotAllowed
+from goqueue.wire.failures import pack_error
+
+JSON: Final = b"application/json"
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_STATUS_LINES: Final = {
+    int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode() for status in HTTPStatus if status >= 200
+}
+
+
+class Request:
+    """One request, whole. With a `refusal` it is answered by that, and the connection ends."""
+
+    __slots__ = ("body", "keep_alive", "method", "path", "query", "refusal", "reserved")
+
+    def __init__(self) -> None:
+        self.method = ""
+        self.path = b""
+        """As it was sent: still percent-encoded."""
+        self.query = b""
+        self.body: bytes | bytearray = b""
+        self.keep_alive = True
+        self.refusal: GoQueueError | None = None
+        self.reserved = 0
+        """Bytes of the broker's budget that were taken for the body."""
+
+
+class Answer:
+    """One answer. `held` bytes of the budget for replies are given back once the client has taken it."""
+
+    __slots__ = ("body", "extra", "held", "media", "outcome", "status")
+
+    def __init__(
+        self, status: int, body: bytes, *, media: bytes = JSON, outcome: str = "ok", extra: bytes = b""
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.media = media
+        self.outcome = outcome
+        """For the meters: ok, or the code of the error."""
+        self.extra = extra
+        """Further header lines, each with its end."""
+        self.held = 0
+
+    def head(self, *, keep_alive: bool) -> bytes:
+        return b"".join(
+            (
+                _STATUS_LINES[self.status],
+                b"content-type: ",
+                self.media,
+                b"\r\ncontent-length: ",
+                str(len(self.body)).encode(),
+                b"\r\n",
+                self.extra,
+                b"\r\n" if keep_alive else b"connection: close\r\n\r\n",
+            )
+        )
+
+
+def refused(error: GoQueueError) -> Answer:
+    status = status_of(error)
+    extra = b""
+    if status in RETRY_AFTER_S:
+        extra = b"retry-after: %d\r\n" % RETRY_AFTER_S[status]
+    elif isinstance(error, MethodNotAllowed):
+        extra = b"allow: %s\r\n" % error.allowed.encode()
+    return Answer(status, pack_error(error), outcome=error.code, extra=extra)
+
+
+def broken() -> Answer:
+    return Answer(INTERNAL, pack_error(GoQueueError("this is a bug in GoQueue; see its log")), outcome="internal")

@@ -1,0 +1,182 @@
+"""The one table of operations: name, how HTTP reaches it, what it takes and gives, what does it.
+
+HTTP routes, the OpenAPI document, the wire door's codes and `embedded` calls all come from here. To add an operation:
+its shapes in `shapes.py`, its handler in `handlers/`, its code in `wire/codes.py`, a line here.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from goqueue.api import shapes
+from goqueue.api.handlers import broker, producers, publishing, reading, topics
+from goqueue.api.refusals import refuse
+from goqueue.api.service import Service
+from goqueue.model import limits
+from goqueue.model.errors import InvalidRequest, TooLarge
+from goqueue.wire.codes import CODES
+
+Handler = Callable[..., Awaitable[Any]]
+
+_OK: Final = 200
+_CREATED: Final = 201
+_UNAVAILABLE: Final = 503
+
+PATH_FIELDS: Final[dict[str, type]] = {"topic": str, "partition": int, "producer_id": int}
+"""What may stand in braces in a path. Numbers are checked there, names by whoever looks them up."""
+
+
+class Operation(NamedTuple):
+    name: str
+    summary: str
+    method: str
+    paths: tuple[str, ...]
+    """The first is the one to use; the others mean the same. None: for the wire only."""
+    request: type[shapes.Request]
+    reply: type[shapes.Reply]
+    handler: Handler
+    status: int = _OK
+    refusals: tuple[int, ...] = ()
+    """HTTP statuses of its refusals, beside those every operation may have."""
+    while_stopping: bool = False
+    """Answered also when the broker takes no new work."""
+    request_bytes: int = limits.MAX_SMALL_BODY_BYTES
+    """How large a request as JSON may be."""
+    reply_bytes: int = 0
+    """What a reply may hold in memory, when that is much."""
+
+    @property
+    def code(self) -> int:
+        """On the wire."""
+        return CODES[self.name]
+
+    @property
+    def path_fields(self) -> tuple[str, ...]:
+        return tuple(part[1:-1] for part in self.paths[0].split("/") if part.startswith("{")) if self.paths else ()
+
+    @property
+    def has_body(self) -> bool:
+        return self.method in ("POST", "PUT", "PATCH")
+
+    def status_of(self, reply: shapes.Reply) -> int:
+        if isinstance(reply, shapes.Health) and reply.status != "ok":
+            return _UNAVAILABLE
+        return self.status
+
+    def check_size(self, body: bytes | bytearray) -> None:
+        if len(body) > self.request_bytes:
+            raise TooLarge(f"a request for {self.name} has at most {self.request_bytes} bytes, not {len(body)}")
+
+    def path_of(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """The fields that stand in the path over HTTP, checked."""
+        return {name: _path_field(name, fields.get(name)) for name in self.path_fields}
+
+    async def call(self, service: Service, fields: dict[str, Any]) -> shapes.Reply:
+        """Run it with fields that are not checked yet: those of the path and of the request together."""
+        path = self.path_of(fields)
+        rest = {name: value for name, value in fields.items() if name not in path}
+        try:
+            request = msgspec.convert(rest, self.request)
+        except msgspec.ValidationError as error:
+            raise refuse(error, self.request) from None
+        reply: shapes.Reply = await self.handler(service, request, **path)
+        return reply
+
+
+def _path_field(name: str, value: Any) -> Any:
+    kind = PATH_FIELDS[name]
+    good = isinstance(value, str) if kind is str else type(value) is int and 0 <= value < limits.MAX_OFFSET
+    if not good:
+        wanted = "text" if kind is str else f"a whole number from 0 to {limits.MAX_OFFSET - 1}"
+        raise InvalidRequest(f"{name} is missing, or is not {wanted}")
+    return value
+
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    Operation(
+        "publish", "Publish one message", "POST", ("/topics/{topic}/publish",),
+        shapes.Publish, shapes.PublishResult, publishing.publish, refusals=(404, 409),
+        request_bytes=limits.MAX_BODY_BYTES,
+    ),
+    Operation(
+        "publish_batch", "Publish messages; a result for each",
+        "POST", ("/topics/{topic}/messages", "/topics/{topic}/batch"),
+        shapes.PublishBatch, shapes.PublishResults, publishing.publish_batch, refusals=(404, 409),
+        request_bytes=limits.MAX_BODY_BYTES,
+    ),
+    Operation(
+        "read_partition", "Read a partition from an offset or a time; changes nothing",
+        "GET", ("/topics/{topic}/partitions/{partition}/messages",),
+        shapes.ReadPartition, shapes.Messages, reading.read_partition, refusals=(404, 409),
+        reply_bytes=limits.MAX_JSON_READ_BYTES,
+    ),
+    Operation(
+        "read_topic", "Read all partitions of a topic from a time; changes nothing",
+        "GET", ("/topics/{topic}/messages",),
+        shapes.ReadPartition, shapes.TopicMessages, reading.read_topic, refusals=(404, 409),
+        reply_bytes=limits.MAX_JSON_READ_BYTES,
+    ),
+    Operation(
+        "offsets", "Which offsets a time has in each partition", "GET", ("/topics/{topic}/offsets",),
+        shapes.FindOffsets, shapes.Offsets, reading.offsets, refusals=(404,),
+    ),
+    Operation(
+        "create_topic", "Create a topic", "POST", ("/topics",),
+        shapes.CreateTopic, shapes.TopicCreated, topics.create_topic, status=_CREATED, refusals=(409,),
+    ),
+    Operation(
+        "list_topics", "List the topics", "GET", ("/topics",),
+        shapes.ListTopics, shapes.TopicList, topics.list_topics, reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "describe_topic", "Describe a topic: size, offsets, settings", "GET", ("/topics/{topic}",),
+        shapes.Nothing, shapes.TopicDescription, topics.describe_topic, refusals=(404,),
+    ),
+    Operation(
+        "change_topic", "Change settings of a topic while it is in use", "PATCH", ("/topics/{topic}",),
+        shapes.TopicSettingsFields, shapes.TopicDescription, topics.change_topic, refusals=(404,),
+    ),
+    Operation(
+        "delete_topic", "Delete a topic and its messages", "DELETE", ("/topics/{topic}",),
+        shapes.Nothing, shapes.TopicDeleted, topics.delete_topic, refusals=(404,),
+    ),
+    Operation(
+        "add_partitions", "Give a topic more partitions", "POST", ("/admin/topics/{topic}/partitions",),
+        shapes.AddPartitions, shapes.PartitionsAdded, topics.add_partitions, refusals=(404, 409),
+    ),
+    Operation(
+        "metadata", "Topics, their ids and partition counts, for clients", "POST", (),
+        shapes.AskMetadata, shapes.Metadata, topics.metadata, reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "init_producer", "Get a producer id for publishing without duplicates", "POST", ("/producers/init",),
+        shapes.InitProducer, shapes.ProducerReply, producers.init_producer,
+    ),
+    Operation(
+        "producer_heartbeat", "Ask whether a producer id is good", "POST", ("/producers/{producer_id}/heartbeat",),
+        shapes.ProducerHeartbeat, shapes.ProducerReply, producers.producer_heartbeat, refusals=(404, 409),
+    ),
+    Operation(
+        "health", "Whether the broker takes requests", "GET", ("/readyz", "/healthz", "/health", "/admin/health"),
+        shapes.AskHealth, shapes.Health, broker.health, while_stopping=True,
+    ),
+    Operation(
+        "live", "Whether the process answers", "GET", ("/livez",),
+        shapes.Nothing, shapes.Health, broker.live, while_stopping=True,
+    ),
+    Operation(
+        "version", "What is running", "GET", ("/version",),
+        shapes.Nothing, shapes.Version, broker.version, while_stopping=True,
+    ),
+    Operation(
+        "stats", "Counters", "GET", ("/stats",), shapes.Nothing, shapes.Stats, broker.stats, while_stopping=True,
+    ),
+    Operation(
+        "cluster", "The nodes of the cluster", "GET", ("/admin/cluster",),
+        shapes.Nothing, shapes.ClusterView, broker.cluster, while_stopping=True,
+    ),
+)  # fmt: skip
+
+BY_NAME: Final = {operation.name: operation for operation in OPERATIONS}
+BY_CODE: Final = {operation.code: operation for operation in OPERATIONS}

@@ -1,0 +1,291 @@
+"""One client of the wire door: bytes in, frames to `Requests`, replies out, and never more under way than allowed.
+
+What keeps a client from growing the broker: its buffer grows only with a ticket; nothing more is read from it while it
+does not take its replies, or has too much under way; and the listener's sweep cuts off who does not get on.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from time import perf_counter
+from typing import Any, Final, cast
+
+from goqueue.api.listening import Connection, Listener, keep_alive
+from goqueue.api.service import Service
+from goqueue.api.wire.receiving import ReceiveBuffer
+from goqueue.api.wire.requests import Requests
+from goqueue.broker.admission import Admission
+from goqueue.model import limits
+from goqueue.model.errors import Busy, Draining, GoQueueError, ProtocolError
+from goqueue.telemetry import logs
+from goqueue.telemetry.meters import OTHER, RequestMeters
+from goqueue.wire import frames
+from goqueue.wire.codes import NAMES
+from goqueue.wire.failures import pack_error
+from goqueue.wire.frames import Bytes, Preface
+
+log = logs.get("wire")
+
+_WRITE_HIGH_BYTES: Final = 256 * limits.KIB
+"""Replies waiting in a connection from which on nothing more is read from it."""
+
+
+class WireConnection(asyncio.BufferedProtocol, Connection):
+    """Frames are handled in the order they come; replies go out as they are ready."""
+
+    def __init__(self, service: Service, meters: dict[str, RequestMeters], listener: Listener) -> None:
+        self._listener = listener
+        self._broker = service.broker
+        self._buffer = ReceiveBuffer()
+        self._requests = Requests(service, meters, self)
+        self._greeted = False
+        self._waits_for_room = False
+        self._reading = True
+        self._write_paused = False
+        self._left = 0
+        """Bytes the client had not taken when it was last looked at."""
+        self.closing = False
+        self.drained = asyncio.Event()
+        self._pending = 0
+        """Requests without an answer yet."""
+        self._own = Admission(limits.MAX_CONNECTION_BYTES)
+        """Bytes of what is under way: bodies being worked on, replies being made or not taken yet."""
+        self._untaken = 0
+        """Those of them that are in replies the client has not taken."""
+        self._parked: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._heard_at = self._paused_at = perf_counter()
+        """When a frame last began or was whole, and when the client last stopped taking replies."""
+
+    # --- what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        keep_alive(self._transport)
+        self.loop = asyncio.get_running_loop()
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES, low=0)
+        if not self._listener.join(self):
+            self.closing = True
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closing = True
+        self._listener.leave(self)
+        for task in self._parked:
+            task.cancel()
+        self._all_taken()
+        self._broker.requests.give(self._buffer.grown)
+        self._buffer = ReceiveBuffer()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer.room()
+
+    def buffer_updated(self, count: int) -> None:
+        if not self._buffer.held:
+            self._heard_at = perf_counter()
+        if self._buffer.wrote(count):  # else more of a large frame is coming, and has room
+            self._advance()
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._left = self._transport.get_write_buffer_size()
+        self._paused_at = perf_counter()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._all_taken()
+        self._advance()
+
+    # --- reading
+
+    @property
+    def _stuffed(self) -> bool:
+        """Whether so much is under way that nothing more is read."""
+        return self._write_paused or self._pending >= limits.MAX_PENDING_REQUESTS or self._own.held >= self._own.limit
+
+    def _advance(self) -> None:
+        """Handle every frame that is whole, make room for the next, and read on or not."""
+        try:
+            while not self.closing and not self._stuffed and self._step():
+                pass
+        except GoQueueError as error:  # the stream cannot be followed any further
+            self._say_goodbye(error)
+        if not self.closing:
+            self._read_on(not self._stuffed and self._has_room())
+
+    def _step(self) -> bool:
+        """Handle what comes next; False when it is not whole yet."""
+        if not self._greeted:
+            preface = self._buffer.take_preface()
+            if preface is None:
+                return False
+            self._greet(preface)
+            return True
+        frame = self._buffer.take_frame()
+        if frame is None:
+            return False
+        if frame.status != frames.OK:
+            raise ProtocolError(f"a request's status is {frame.status}; it is {frames.OK}")
+        self._heard_at = perf_counter()
+        self._requests.handle(frame.operation, frame.correlation, frame.payload, self._heard_at)
+        return True
+
+    def _greet(self, preface: Preface) -> None:
+        version = frames.choose_version(preface)
+        welcome = frames.Welcome(version, limits.MAX_FRAME_BYTES, limits.MAX_CONNECTION_BYTES)
+        self._transport.write(frames.pack_welcome(welcome))
+        self._greeted = True
+        self._heard_at = perf_counter()
+        if not version:
+            self.closing = True
+            self._transport.close()
+
+    def _has_room(self) -> bool:
+        """Room for more of the frame that is coming; False when the broker has none left and reading must wait."""
+        more = self._buffer.lacks()
+        if not more:
+            return True
+        if self._waits_for_room:
+            return False
+        if self._broker.requests.try_take(more):
+            self._buffer.grow(more)
+            return True
+        self._waits_for_room = True
+        self.spawn(self._wait_for_room(more))
+        return False
+
+    async def _wait_for_room(self, more: int) -> None:
+        try:
+            await self._broker.requests.take(more, timeout_s=limits.BODY_GRACE_S)
+        except Busy as error:
+            self._say_goodbye(error)
+            return
+        finally:
+            self._waits_for_room = False
+        if self.closing:
+            self._broker.requests.give(more)
+            return
+        self._buffer.grow(more)
+        self._advance()
+
+    def _read_on(self, wanted: bool) -> None:
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    # --- what requests use
+
+    def begin(self, size: int = 0) -> None:
+        """A request is under way that will be answered later, and holds `size` bytes until then."""
+        self._pending += 1
+        self._own.take_anyway(size)
+
+    def end(self, size: int = 0) -> None:
+        self._pending -= 1
+        self._own.give(size)
+        self._advance()
+
+    def try_reserve(self, size: int) -> bool:
+        """Room for a reply, of this connection's and of the broker's budget; False when there is none now."""
+        if not self._own.try_take(size):
+            return False
+        if not self._broker.replies.try_take(size):
+            self._own.give(size)
+            return False
+        return True
+
+    async def reserve(self, size: int) -> None:
+        """The same, waiting for it; Busy when it does not come."""
+        await self._own.take(size, timeout_s=limits.REPLY_TIMEOUT_S)
+        try:
+            await self._broker.replies.take(size, timeout_s=limits.ADMISSION_WAIT_S)
+        except BaseException:
+            self._own.give(size)
+            raise
+
+    def release(self, size: int) -> None:
+        self._broker.replies.give(size)
+        self._own.give(size)
+
+    def send(self, operation: int, correlation: int, *parts: Bytes, reserved: int = 0, status: int = frames.OK) -> None:
+        """A reply. Bytes reserved for it are given back once the client has taken it."""
+        if not self.closing:
+            if len(parts) == 1:
+                self._transport.write(frames.pack_header(operation, status, correlation, len(parts[0])) + parts[0])
+            else:
+                size = sum(map(len, parts))
+                self._transport.writelines((frames.pack_header(operation, status, correlation, size), *parts))
+        if reserved:
+            if self._write_paused and not self.closing:
+                self._untaken += reserved
+            else:
+                self.release(reserved)
+
+    def spawn(self, work: Coroutine[Any, Any, None], *, parked: bool = False) -> None:
+        """Work beside. What is parked ends when the client leaves; the rest is finished for its own sake."""
+        among = self._parked if parked else self._tasks
+        task = self.loop.create_task(work)
+        among.add(task)
+        task.add_done_callback(among.discard)
+
+    def _all_taken(self) -> None:
+        untaken, self._untaken = self._untaken, 0
+        self.release(untaken)
+
+    # --- looked after by the listener
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._pending) or self._write_paused
+
+    def drain(self) -> None:
+        """Answer who waits for records that may never come."""
+        self.drained.set()
+
+    def hang_up(self) -> None:
+        self._say_goodbye(Draining("the broker is stopping; connect again in a moment, or to another one"))
+
+    def sweep(self, now: float) -> None:
+        """Cut off a client that neither sends on nor takes its replies; give back a buffer nobody needs."""
+        if self._write_paused:
+            left = self._transport.get_write_buffer_size()
+            if left < self._left:  # slow, but it takes its replies
+                self._paused_at = now
+            self._left = left
+        held, waited_s = self._buffer.held, now - self._heard_at
+        allowed_s = limits.BODY_GRACE_S + self._buffer.wanted / limits.BODY_BYTES_PER_S
+        if (held or not self._greeted) and self._reading and waited_s > allowed_s:
+            self._cut_off("a frame did not arrive in time")
+        elif self._write_paused and now - self._paused_at > limits.REPLY_TIMEOUT_S:
+            self._cut_off("replies were not taken in time")
+        elif self.closing and waited_s > limits.REPLY_TIMEOUT_S:
+            self._cut_off("the last words were not taken in time")
+        elif self._buffer.grown and not held and waited_s > limits.SWEEP_INTERVAL_S:
+            self._broker.requests.give(self._buffer.grown)
+            self._buffer.shrink()
+
+    def _say_goodbye(self, error: GoQueueError) -> None:
+        if self.closing:
+            return
+        if self._greeted:
+            payload = pack_error(error)
+            self._transport.writelines(_goodbye(payload))
+        self.closing = True
+        self._transport.close()
+
+    def _cut_off(self, reason: str) -> None:
+        log.warning("connection cut off", peer=str(self._transport.get_extra_info("peername")), reason=reason)
+        self.closing = True
+        self._transport.abort()
+
+
+def _goodbye(payload: bytes) -> Iterable[bytes]:
+    """An error that answers no request: operation and correlation are 0."""
+    return frames.pack_header(0, frames.ERROR, 0, len(payload)), payload
+
+
+def wire_meters(service: Service) -> dict[str, RequestMeters]:
+    """By the name of the operation; shared by all connections."""
+    return {name: service.requests.meters("wire", name) for name in (*NAMES.values(), OTHER)}

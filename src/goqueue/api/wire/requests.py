@@ -1,0 +1,260 @@
+"""What the frames of a connection ask for, and the answers.
+
+A block to publish is checked, stamped and written in the receive buffer before anything else happens, so it is never
+copied and the buffer is free again at once; only its answer may wait.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from time import perf_counter
+from typing import Any, Protocol
+
+import msgspec
+
+from goqueue.api.operations import BY_CODE, Operation
+from goqueue.api.service import Service
+from goqueue.api.wire import bodies
+from goqueue.broker.partition import GONE, Partition
+from goqueue.broker.publish import Receipt
+from goqueue.broker.topic import OpenTopic
+from goqueue.model import limits
+from goqueue.model.errors import Busy, GoQueueError, LogClosed, Unavailable, UnknownOperation
+from goqueue.model.names import TopicId
+from goqueue.model.publishing import Acks
+from goqueue.storage.reading import Chunk
+from goqueue.telemetry import logs
+from goqueue.telemetry.meters import OTHER, RequestMeters
+from goqueue.wire import blocks, frames
+from goqueue.wire.blocks import FetchReply, FetchRequest
+from goqueue.wire.codes import FETCH_BLOCK, NAMES, PUBLISH_BLOCK
+from goqueue.wire.failures import pack_error
+from goqueue.wire.frames import Bytes
+
+log = logs.get("wire")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Connection(Protocol):
+    """What requests see of the connection they came on."""
+
+    loop: asyncio.AbstractEventLoop
+    drained: asyncio.Event
+
+    def begin(self, size: int = 0) -> None: ...
+    def end(self, size: int = 0) -> None: ...
+    def try_reserve(self, size: int) -> bool: ...
+    async def reserve(self, size: int) -> None: ...
+    def release(self, size: int) -> None: ...
+    def send(
+        self, operation: int, correlation: int, *parts: Bytes, reserved: int = 0, status: int = frames.OK
+    ) -> None: ...
+    def spawn(self, work: Coroutine[Any, Any, None], *, parked: bool = False) -> None: ...
+
+
+class Requests:
+    """Those of one connection."""
+
+    def __init__(self, service: Service, meters: dict[str, RequestMeters], connection: Connection) -> None:
+        self._service = service
+        self._broker = service.broker
+        self._meters = meters
+        self._connection = connection
+        self._publishing = meters["publish_block"]
+        self._fetching = meters["fetch_block"]
+
+    def handle(self, operation: int, correlation: int, payload: memoryview, begun: float) -> None:
+        """The payload is the caller's again when this returns."""
+        try:
+            if operation == PUBLISH_BLOCK:
+                self._publish(correlation, payload, begun)
+            elif operation == FETCH_BLOCK:
+                self._fetch(correlation, payload, begun)
+            else:
+                self._call(operation, correlation, bytes(payload), begun)
+        except Exception as error:
+            self._break(operation, correlation, error, begun)
+
+    def _break(self, operation: int, correlation: int, error: Exception, begun: float) -> None:
+        """Something nobody thought of: whoever asked is told so, and nobody else is disturbed."""
+        log.error("a request broke", operation=NAMES.get(operation, OTHER), error=error)
+        self._refuse(operation, correlation, GoQueueError("this is a bug in GoQueue; see its log"), begun)
+
+    def _refuse(self, operation: int, correlation: int, error: GoQueueError, begun: float) -> None:
+        self._meters[NAMES.get(operation, OTHER)].done(error.code, perf_counter() - begun)
+        self._connection.send(operation, correlation, pack_error(error), status=frames.ERROR)
+
+    # --- publish_block
+
+    def _publish(self, correlation: int, payload: memoryview, begun: float) -> None:
+        acks = Acks.LEADER
+        try:
+            self._broker.check()
+            request = blocks.unpack_publish_request(payload)
+            acks = request.acks
+            topic = self._broker.topics.identified(TopicId(request.topic_id))
+            receipt = self._broker.publisher.publish(
+                topic, request.partition, payload[blocks.PUBLISH_REQUEST.size :], acks=acks, producer=request.producer
+            )
+        except GoQueueError as error:
+            if acks is Acks.NONE:
+                self._publishing.done(error.code, perf_counter() - begun)
+            else:
+                self._refuse(PUBLISH_BLOCK, correlation, error, begun)
+            return
+        if receipt.durable_at is None:
+            self._published(correlation, topic, receipt, begun, None)
+            return
+        connection = self._connection
+        connection.begin()
+
+        def later(error: Exception | None) -> None:
+            self._published(correlation, topic, receipt, begun, error)
+            connection.end()
+
+        def wake(error: Exception | None) -> None:  # in the thread that synced
+            if not connection.loop.is_closed():
+                connection.loop.call_soon_threadsafe(later, error)
+
+        receipt.log.durable.when(receipt.durable_at, wake)
+
+    def _published(
+        self, correlation: int, topic: OpenTopic, receipt: Receipt, begun: float, error: Exception | None
+    ) -> None:
+        if error is not None:
+            self._refuse(PUBLISH_BLOCK, correlation, _as_ours(error), begun)
+            return
+        took = perf_counter() - begun
+        topic.meters.produce_latency.observe(took)
+        self._publishing.done("ok", took)
+        if receipt.acks is not Acks.NONE:
+            reply = blocks.pack_publish_reply(receipt.durability, receipt.placed)
+            self._connection.send(PUBLISH_BLOCK, correlation, reply)
+
+    # --- fetch_block
+
+    def _fetch(self, correlation: int, payload: memoryview, begun: float) -> None:
+        try:
+            self._broker.check()
+            request = blocks.unpack_fetch_request(payload)
+            topic = self._broker.topics.identified(TopicId(request.topic_id))
+            partition = topic.partition(request.partition)
+            there = request.offset < partition.log.end_offset or not request.max_wait_ms
+            if there and partition.reads_warm(request.offset, request.max_bytes):
+                if self._connection.try_reserve(request.max_bytes):
+                    self._fetch_now(correlation, topic, partition, request, begun)
+                    return
+        except GoQueueError as error:
+            self._refuse(FETCH_BLOCK, correlation, _as_ours(error), begun)
+            return
+        self._connection.begin()
+        self._connection.spawn(self._fetch_later(correlation, topic, partition, request, begun), parked=True)
+
+    def _fetch_now(
+        self, correlation: int, topic: OpenTopic, partition: Partition, request: FetchRequest, begun: float
+    ) -> None:
+        try:
+            chunk = partition.log.read(request.offset, max_bytes=request.max_bytes, max_count=request.max_count)
+        except BaseException:
+            self._connection.release(request.max_bytes)
+            raise
+        self._fetched(correlation, topic, partition, request, chunk, begun)
+
+    async def _fetch_later(
+        self, correlation: int, topic: OpenTopic, partition: Partition, request: FetchRequest, begun: float
+    ) -> None:
+        """For records that are not there yet, lie on disk, or need room for the reply."""
+        try:
+            if request.max_wait_ms and request.offset >= partition.log.end_offset:
+                await self._wait_for_record(partition, request)
+            await self._connection.reserve(request.max_bytes)
+            try:
+                chunk = await self._broker.reader.read(
+                    partition, request.offset, max_bytes=request.max_bytes, max_count=request.max_count
+                )
+            except BaseException:
+                self._connection.release(request.max_bytes)
+                raise
+            self._fetched(correlation, topic, partition, request, chunk, begun)
+        except GoQueueError as error:
+            self._refuse(FETCH_BLOCK, correlation, error, begun)
+        except Exception as error:
+            self._break(FETCH_BLOCK, correlation, error, begun)
+        finally:
+            self._connection.end()
+
+    async def _wait_for_record(self, partition: Partition, request: FetchRequest) -> None:
+        """Until it is there, the time is up, or the broker stops."""
+        work = self._broker.reader.wait(partition, request.offset, request.max_wait_ms / 1000)
+        waits = [asyncio.ensure_future(work), asyncio.ensure_future(self._connection.drained.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if waits[0].done():
+                await waits[0]
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def _fetched(
+        self,
+        correlation: int,
+        topic: OpenTopic,
+        partition: Partition,
+        request: FetchRequest,
+        chunk: Chunk,
+        begun: float,
+    ) -> None:
+        log = partition.log
+        topic.meters.messages_read += chunk.count
+        topic.meters.bytes_read += len(chunk.data)
+        self._fetching.done("ok", perf_counter() - begun)
+        head = FetchReply(chunk.next_offset, log.start_offset, log.end_offset, chunk.count).pack()
+        self._connection.send(FETCH_BLOCK, correlation, head, chunk.data, reserved=request.max_bytes)
+
+    # --- the rest of the table, as JSON
+
+    def _call(self, code: int, correlation: int, body: bytes, begun: float) -> None:
+        operation = BY_CODE.get(code)
+        try:
+            if operation is None:
+                raise UnknownOperation(f"there is no operation {code}; is the client newer than this broker?")
+            if not operation.while_stopping:
+                self._broker.check()
+            if not self._broker.requests.try_take(_counted(body)):
+                raise Busy("as many bytes of requests are in flight as there may be; try again")
+        except GoQueueError as error:
+            self._refuse(code, correlation, error, begun)
+            return
+        self._connection.begin(len(body) + limits.SMALL_JSON_BYTES)
+        self._connection.spawn(self._run(operation, correlation, body, begun))
+
+    async def _run(self, operation: Operation, correlation: int, body: bytes, begun: float) -> None:
+        try:
+            request, path = bodies.decode(operation, body)
+            if operation.reply_bytes:
+                await self._connection.reserve(operation.reply_bytes)
+            try:
+                reply = _encode(await operation.handler(self._service, request, **path))
+            except BaseException:
+                self._connection.release(operation.reply_bytes)
+                raise
+            self._meters[operation.name].done("ok", perf_counter() - begun)
+            self._connection.send(operation.code, correlation, reply, reserved=operation.reply_bytes)
+        except GoQueueError as error:
+            self._refuse(operation.code, correlation, error, begun)
+        except Exception as error:
+            self._break(operation.code, correlation, error, begun)
+        finally:
+            self._broker.requests.give(_counted(body))
+            self._connection.end(len(body) + limits.SMALL_JSON_BYTES)
+
+
+def _counted(body: bytes) -> int:
+    """What a body takes of the broker's budget: the small ones nothing, their number is bounded otherwise."""
+    return len(body) if len(body) > limits.SMALL_JSON_BYTES else 0
+
+
+def _as_ours(error: Exception) -> GoQueueError:
+    if isinstance(error, LogClosed):
+        return Unavailable(GONE)
+    return error if isinstance(error, GoQueueError) else GoQueueError(str(error))
