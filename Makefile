@@ -4,6 +4,7 @@
 VENV ?= .venv
 DATA_DIR ?= data
 BENCH_ARGS ?=
+SERVE_ARGS ?=
 SIM_ARGS ?=
 PYTEST_ARGS ?=
 
@@ -17,13 +18,13 @@ CHECKED := src $(foreach room,sim tests bench,$(if $(wildcard $(room)/*.py),$(ro
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint pytest codec bench bench-short sim crash powercut clean
+.PHONY: help run test lint pytest codec bench bench-short sim crash broker-crash powercut clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
 
-run: $(RUN_READY) ## write, read and check a small demo log (DATA_DIR=data)
-	@$(VENV)/bin/goqueue log demo --data-dir "$(DATA_DIR)"
+run: $(RUN_READY) ## start a broker and say what to try (DATA_DIR=data SERVE_ARGS=)
+	@exec $(VENV)/bin/goqueue serve --data-dir "$(DATA_DIR)" --log-format text $(SERVE_ARGS)
 
 test: lint pytest ## every check, then the suite over both codecs (PYTEST_ARGS=)
 
@@ -58,6 +59,10 @@ sim: $(TEST_READY) ## simulated disks and crashes (SEED= one seed again, SEEDS= 
 crash: CYCLES ?= 200
 crash: $(TEST_READY) ## kill -9 a real writer again and again (CYCLES=200)
 	$(PY) -m tests.chaos.kill --cycles $(CYCLES)
+
+broker-crash: CYCLES ?= 60
+broker-crash: $(TEST_READY) ## kill -9 a broker under load again and again (CYCLES=60)
+	$(PY) -m tests.chaos.broker_kill --cycles $(CYCLES)
 
 powercut: CYCLES ?= 500
 powercut: $(TEST_READY) ## cut the power under a real file system; needs root (CYCLES=500)

@@ -3,9 +3,10 @@
 import typer
 
 from goqueue import __version__, codec
-from goqueue.cli import log
-from goqueue.cli.failures import PlainGroup
+from goqueue.cli import config, log
+from goqueue.cli.failures import PlainCommand, PlainGroup
 from goqueue.cli.output import say
+from goqueue.cli.serve import serve
 
 app = typer.Typer(
     name="goqueue",
@@ -15,6 +16,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(config.app)
+app.command(cls=PlainCommand)(serve)
 app.add_typer(log.app)
 
 

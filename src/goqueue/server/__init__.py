@@ -1,0 +1,1 @@
+"""The process: a broker with its doors, from the first log line to the last fsync."""
