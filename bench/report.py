@@ -4,8 +4,10 @@ import json
 import os
 import platform
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -15,10 +17,13 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number. `target` is a lower bound, or an upper one when `at_most`; None is for information."""
+    """One measured number. `target` is a lower bound, or an upper one when `at_most`; None is for information.
+
+    A value of None was not measured, and the note says why: such a target is neither met nor missed.
+    """
 
     name: str
-    value: float
+    value: float | None
     unit: str
     target: float | None = None
     at_most: bool = False
@@ -26,12 +31,25 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        if self.target is None:
+        if self.target is None or self.value is None:
             return None
         return self.value <= self.target if self.at_most else self.value >= self.target
 
 
-def _amount(value: float, unit: str) -> str:
+class Run(NamedTuple):
+    """How to measure: `say` is told what is being done, for whoever waits."""
+
+    short: bool
+    say: Callable[[str], None]
+
+
+Part = Callable[[Run], Iterable[Figure]]
+"""Measures something."""
+
+
+def amount(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
     if unit.endswith("/s") and value >= 10_000:
         return f"{value:,.0f} {unit}"
     return f"{value:,.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
@@ -44,14 +62,20 @@ def show(console: Console, title: str, figures: list[Figure]) -> None:
     for figure in figures:
         target = "" if figure.target is None else f"{'<=' if figure.at_most else '>='} {figure.target:,g} {figure.unit}"
         verdict = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}[figure.met]
-        table.add_row(figure.name, _amount(figure.value, figure.unit), target, verdict, figure.note)
+        table.add_row(figure.name, amount(figure.value, figure.unit), target, verdict, figure.note)
     console.print(table)
 
 
-def save(command: str, figures: dict[str, list[Figure]]) -> Path:
+def save(command: str, figures: dict[str, list[Figure]], *, load: float) -> Path:
+    """`load` is the load average the run began with: what others did meanwhile."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-    machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
+    machine = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "load_average": round(load, 2),
+    }
     body = {
         "command": command,
         "machine": machine,

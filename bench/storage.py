@@ -3,14 +3,14 @@
 import asyncio
 import os
 import random
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from bench.blocks import BLOCK_BYTES, VALUE_BYTES, block, blocks, records
-from bench.report import Figure
+from bench.processes import resident_mib, scratch
+from bench.report import Figure, Part, Run
 from bench.timing import median, quantile, seconds
 from goqueue import codec
 from goqueue.io.waiting import reached
@@ -25,30 +25,16 @@ _ALL_AT_ONCE = 1024 * 1024
 
 @contextmanager
 def _store() -> Iterator[Store]:
-    directory = tempfile.mkdtemp(prefix="goqueue-bench-", dir=os.environ.get("GOQUEUE_BENCH_DIR"))
-    store = Store(directory)
-    try:
+    with scratch() as directory, Store(directory) as store:
         yield store
-    finally:
-        store.close()
-        shutil.rmtree(directory)
-
-
-def measure(short: bool) -> Iterator[Figure]:
-    yield from append(short)
-    yield from read(short)
-    yield from look_up(short)
-    yield from group_commit(short)
-    yield from opening(short)
-    yield from memory(short)
 
 
 # --- appending
 
 
-def append(short: bool) -> Iterator[Figure]:
+def append(run: Run) -> Iterator[Figure]:
     """Append with indexes and views on, against stamping and writing alone; the two take turns."""
-    rounds, megabytes = (5, 128) if short else (9, 512)
+    rounds, megabytes = (5, 128) if run.short else (9, 512)
     data, count = blocks(16)
     number = megabytes * MIB // BLOCK_BYTES
     pairs = []
@@ -85,8 +71,8 @@ def _stamp_and_write(path: str, data: list[bytearray], number: int) -> None:
 # --- reading
 
 
-def read(short: bool) -> Iterator[Figure]:
-    rounds, megabytes = (3, 128) if short else (5, 512)
+def read(run: Run) -> Iterator[Figure]:
+    rounds, megabytes = (3, 128) if run.short else (5, 512)
     data, count = blocks(16)
     number = megabytes * MIB // BLOCK_BYTES
     with _store() as store:
@@ -113,9 +99,9 @@ def _read_raw(log: Log) -> None:
         offset = log.read(offset, max_bytes=_ALL_AT_ONCE).next_offset
 
 
-def look_up(short: bool) -> Iterator[Figure]:
+def look_up(run: Run) -> Iterator[Figure]:
     """One record at a random offset, over many segments, page cache warm."""
-    gibibytes, times = (0.25, 5_000) if short else (2, 50_000)
+    gibibytes, times = (0.25, 5_000) if run.short else (2, 50_000)
     data, _ = blocks(16)
     number = int(gibibytes * 1024 * MIB) // BLOCK_BYTES
     chance = random.Random(1)
@@ -139,9 +125,9 @@ def look_up(short: bool) -> Iterator[Figure]:
 # --- group commit
 
 
-def group_commit(short: bool) -> Iterator[Figure]:
+def group_commit(run: Run) -> Iterator[Figure]:
     """Writers that each wait for their record to be durable before the next, fsync `every`."""
-    duration = 1.0 if short else 4.0
+    duration = 1.0 if run.short else 4.0
     for writers in (1, 8, 64):
         with _store() as store:
             log = store.open_log("bench", LogSettings(fsync=Fsync.EVERY))
@@ -171,22 +157,18 @@ async def _commit(log: Log, writers: int, duration: float) -> tuple[list[float],
 # --- size
 
 
-def opening(short: bool) -> Iterator[Figure]:
+def opening(run: Run) -> Iterator[Figure]:
     """Opening a large log costs its tail, not the whole."""
-    total = 1_000_000 if short else 10_000_000
+    total = 1_000_000 if run.short else 10_000_000
     data, _ = block(value_bytes=100)
-    directory = tempfile.mkdtemp(prefix="goqueue-bench-", dir=os.environ.get("GOQUEUE_BENCH_DIR"))
-    try:
-        store = Store(directory)
-        log = store.open_log("bench", LogSettings(fsync=Fsync.NONE))
-        while log.end_offset < total:
-            log.append(data, now=1)
-        store.close()
+    with scratch() as directory:
+        with Store(directory) as store:
+            log = store.open_log("bench", LogSettings(fsync=Fsync.NONE))
+            while log.end_offset < total:
+                log.append(data, now=1)
         usual, segments = _open_once(directory)
         os.unlink(f"{directory}/logs/bench/{synced.FILE_NAME}")
         unmarked, _ = _open_once(directory)
-    finally:
-        shutil.rmtree(directory)
     how = f"{total:,} records of 100 B, {segments} segments, warm"
     yield Figure("open", usual * 1000, "ms", note=f"{how}; the tail is scanned")
     yield Figure("open without a synced mark", unmarked * 1000, "ms", note=f"{how}; the tail is scanned twice")
@@ -199,9 +181,9 @@ def _open_once(directory: str) -> tuple[float, int]:
         return taken, len(store.open_log("bench").segments)
 
 
-def memory(short: bool) -> Iterator[Figure]:
+def memory(run: Run) -> Iterator[Figure]:
     """Resident memory while a log grows and is read back: flat."""
-    gibibytes = 1 if short else 10
+    gibibytes = 1 if run.short else 10
     data, _ = blocks(16)
     per_step = 256 * MIB // BLOCK_BYTES
     with _store() as store:
@@ -212,12 +194,17 @@ def memory(short: bool) -> Iterator[Figure]:
             offset = max(log.end_offset - per_step * 200, 0)
             while offset < log.end_offset:
                 offset = log.read(offset, max_bytes=_ALL_AT_ONCE).next_offset
-            resident.append(_resident_mib())
+            resident.append(resident_mib())
     begin, end = resident[1], resident[-1]
     how = f"{gibibytes} GiB of {VALUE_BYTES} B records appended and read; RSS from {begin:.0f} to {end:.0f} MiB"
     yield Figure("memory growth while the log grows", end - begin, "MiB", 64, at_most=True, note=how)
 
 
-def _resident_mib() -> float:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB
+PARTS: Final[dict[str, Part]] = {
+    "append": append,
+    "read": read,
+    "look-up": look_up,
+    "group-commit": group_commit,
+    "opening": opening,
+    "memory": memory,
+}

@@ -1,0 +1,16 @@
+"""The broker as a process, through its doors."""
+
+from typing import Final
+
+from bench import calls, http, many_topics, wire
+from bench.report import Part
+
+PARTS: Final[dict[str, Part]] = {
+    "publish": wire.publish,
+    "fetch": wire.fetch,
+    "batch": http.batch,
+    "single": http.single,
+    "topics": many_topics.topics,
+    "memory": many_topics.memory,
+    "calls": calls.calls,
+}
