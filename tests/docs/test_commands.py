@@ -26,6 +26,7 @@ NOT_RUN_HERE = {
     "bench-short": "measures, which a suite beside it would disturb",
     "sim": "simulates for minutes",
     "crash": "kills for minutes",
+    "broker-crash": "kills for minutes",
     "powercut": "needs root and a loop device",
     "clean": "would remove the environment that runs this",
 }
@@ -35,6 +36,7 @@ MODULES_NOT_RUN_HERE = {
     "sim": "simulates for minutes",
     "bench": "measures for minutes",
     "tests.chaos.kill": "kills for minutes",
+    "tests.chaos.broker_kill": "kills for minutes",
     "tests.chaos.powercut": "needs root and a loop device",
 }
 
@@ -42,6 +44,7 @@ PRELUDE = """
 set -euo pipefail
 make() {{
     local argument dry=()
+    if [ "$*" = run ]; then serve; return; fi
     for argument in "$@"; do
         case "$argument" in {not_run_here}) dry=(-n) ;; esac
     done
@@ -54,7 +57,22 @@ python() {{
         *) command python "$@" ;;
     esac
 }}
-trap 'running=$(jobs -p); [ -z "$running" ] || kill $running' EXIT
+# `make run` stays in the foreground and opens well-known ports: here it goes to the background, on free ones.
+serve() {{
+    (
+        export GOQUEUE_HTTP_ADDR=127.0.0.1:0 GOQUEUE_WIRE_ADDR=127.0.0.1:0 GOQUEUE_METRICS_ADDR=127.0.0.1:0
+        exec make --no-print-directory -C "{root}" -o "{venv}/.goqueue-run" VENV="{venv}" DATA_DIR="$SCRATCH/data" run
+    ) &
+    for _ in $(seq 600); do [ -e "$SCRATCH/data/endpoints.json" ] && return; sleep 0.1; done
+    echo "the broker did not get ready"; return 1
+}}
+curl() {{
+    local argument arguments=() http
+    http=$(command python -c 'import json, sys; print(json.load(sys.stdin)["http"])' <"$SCRATCH/data/endpoints.json")
+    for argument in "$@"; do arguments+=("${{argument//127.0.0.1:8080/$http}}"); done
+    command curl --silent --show-error --fail-with-body --max-time 30 "${{arguments[@]}}"
+}}
+trap 'running=$(jobs -p); [ -z "$running" ] || {{ kill $running; wait $running; }} || true' EXIT
 """
 
 DOCUMENTS = [

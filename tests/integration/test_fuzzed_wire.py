@@ -1,0 +1,140 @@
+"""Frames nobody thought of, against a broker in this process: nothing goes wrong inside, and it answers on."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+import uvloop
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from goqueue import codec
+from goqueue.model.record import Extension, Producer, Record
+from goqueue.wire import frames
+from goqueue.wire.blocks import FETCH_REQUEST, PUBLISH_REQUEST
+from goqueue.wire.codes import CODES, FETCH_BLOCK, PUBLISH_BLOCK
+from tests.support.hostile import until
+from tests.support.raw_wire import a_target, call, frame
+
+SOMEBODY = Producer(1, 0, 0)
+NUMBERS = st.sampled_from([0, 1, 2, 7, 127, 128, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1])
+FIELD_NAMES = st.sampled_from(
+    ["topic", "topics", "partition", "name", "num_partitions", "value", "messages", "producer_id", "epoch", "sequence",
+     "offset", "limit", "max_bytes", "from_time", "timestamp", "acks", "key", "headers", "count", "verbose", "internal"]
+)  # fmt: skip
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.floats(allow_nan=False) | st.sampled_from(["junk", "", "all", "0"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELD_NAMES | st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+HARMLESS = sorted(
+    code for name, code in CODES.items() if name not in ("create_topic", "delete_topic", "add_partitions")
+)
+"""Operations that may also succeed: what they do is small."""
+
+
+@st.composite
+def payloads(draw: st.DrawFn, topic_id: int) -> tuple[int, bytes]:
+    """An operation and a payload that is right, nearly right, or nothing of the kind."""
+    kind = draw(st.sampled_from(["publish", "fetch", "json", "bytes"]))
+    if kind == "bytes":
+        return draw(st.sampled_from([*CODES.values(), 0, 999])), draw(st.binary(max_size=200))
+    if kind == "json":
+        fields = draw(st.dictionaries(FIELD_NAMES, JSON_VALUES, max_size=5))
+        return draw(st.sampled_from(HARMLESS)), json.dumps(fields).encode()
+    topic = draw(st.sampled_from([topic_id, topic_id, topic_id, 0, 2**64 - 1]))
+    partition = draw(st.sampled_from([0, 0, 0, 1, 2**32 - 1]))
+    if kind == "fetch":
+        offset = draw(NUMBERS) - draw(st.sampled_from([0, 0, 1]))
+        size, count, wait_ms = (draw(NUMBERS) & 0xFFFF_FFFF for _ in range(3))
+        return FETCH_BLOCK, FETCH_REQUEST.pack(topic, partition, offset, size, count, wait_ms)
+    acks, flags = draw(st.sampled_from([0, 1, 2, 1, 2, 3])), draw(st.sampled_from([0, 0, 1, 255]))
+    epoch, producer_id, sequence = (draw(st.sampled_from([0, 0, 1, -1])) for _ in range(3))
+    records = draw(
+        st.lists(
+            st.builds(
+                Record,
+                key=st.none() | st.binary(max_size=10),
+                value=st.none() | st.binary(max_size=30),
+                priority=st.integers(0, 4),
+                headers=st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3)), max_size=2).map(tuple),
+                extension=st.none()
+                | st.builds(
+                    Extension,
+                    event_time=st.none() | NUMBERS,
+                    deliver_at=st.none() | st.just(-5),
+                    producer=st.none() | st.just(SOMEBODY),
+                    blob=st.none() | st.binary(max_size=5),
+                ),
+            ),
+            max_size=4,
+        )
+    )
+    data = bytes(codec.encode(records)) if records else b""
+    return PUBLISH_BLOCK, PUBLISH_REQUEST.pack(topic, partition, acks, flags, epoch, producer_id, sequence) + data
+
+
+@st.composite
+def attacks(draw: st.DrawFn, topic_id: int) -> list[bytes]:
+    """What one client sends, in pieces: frames, bent here and there, cut anywhere."""
+    stream = bytearray()
+    for _ in range(draw(st.integers(1, 4))):
+        operation, payload = draw(payloads(topic_id))
+        status = draw(st.sampled_from([0, 0, 0, 0, 0, 0, 0, 1]))
+        made = bytearray(frame(operation, payload, correlation=draw(NUMBERS) & 0xFFFF_FFFF, status=status))
+        for _ in range(draw(st.sampled_from([0, 0, 1, 1, 2, 5]))):
+            made[draw(st.integers(4, len(made) - 1))] ^= 1 << draw(st.integers(0, 7))
+        if draw(st.integers(0, 9)) == 0:
+            made[0:4] = (draw(NUMBERS) & 0xFFFF_FFFF).to_bytes(4)
+        if draw(st.integers(0, 9)) == 0:
+            del made[draw(st.integers(0, len(made))) :]
+        stream += made
+    cuts = sorted(draw(st.lists(st.integers(0, len(stream)), max_size=4)))
+    return [bytes(stream[start:end]) for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+
+
+def fuzz(tmp_path: Path, examples: int) -> None:
+    """Attack one broker again and again. After each attack it answers, owes nothing, and nothing went wrong inside."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        opening = a_target(tmp_path)
+        target = runner.run(opening.__aenter__())
+        slips: list[str] = []
+        runner.get_loop().set_exception_handler(lambda _, context: slips.append(repr(context)))
+
+        async def one(pieces: list[bytes]) -> None:
+            async with asyncio.timeout(30):
+                async with target.client() as peer:
+                    try:
+                        for piece in pieces:
+                            await peer.send(piece)
+                            await asyncio.sleep(0)
+                        peer.finish()
+                        await peer.read_to_the_end()
+                    except OSError:
+                        pass  # the broker has hung up
+                assert (await target.ask(call("version"))).status == frames.OK
+                await until(lambda: not target.connections())
+                assert (target.broker.requests.held, target.broker.replies.held) == (0, 0)
+            assert slips == []
+
+        @settings(
+            max_examples=examples, derandomize=True, deadline=None, database=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+        )  # fmt: skip
+        @given(attacks(target.topic_id))
+        def attack(pieces: list[bytes]) -> None:
+            runner.run(one(pieces))
+
+        attack()
+        assert "orders" in target.broker.topics.by_name
+        runner.run(opening.__aexit__(None, None, None))
+
+
+def test_no_sequence_of_frames_breaks_a_broker(tmp_path: Path) -> None:
+    fuzz(tmp_path, examples=400)
+
+
+@pytest.mark.long
+def test_no_sequence_of_frames_breaks_a_broker_in_the_long_run(tmp_path: Path) -> None:
+    fuzz(tmp_path, examples=5000)

@@ -1,0 +1,146 @@
+"""The OpenAPI document against a running broker: what it promises is what comes, for requests right and wrong.
+
+Checked of every answer: a declared status and content type, a body that fits its schema, no fault but a declared 503;
+that wrong requests are refused; and that methods a path does not have are answered 405 with those it has.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+import schemathesis
+from schemathesis.schemas import BaseSchema
+
+from goqueue.api import openapi, pages
+from goqueue.model import limits
+from tests.support.broker import RunningBroker, running_broker
+
+AnyCase = schemathesis.Case[Any]
+TOPICS = {"orders": 1, "events": 3}
+"""Those that exist, with their partitions."""
+ENOUGH_PARTITIONS = 4
+"""More of them show nothing new, and take a second to make."""
+ALLOWED = {"2xx", "4xx", "503"}
+
+
+def described(*, examples: int, wrong_ones: bool) -> BaseSchema:
+    """The document, and how to try it: always in the same way, and mostly on topics that exist."""
+    likely = {"probability": 0.9 if wrong_ones else 1.0}
+    config: dict[str, Any] = {
+        "generation": {
+            "mode": "all" if wrong_ones else "positive",
+            "max-examples": examples,
+            "deterministic": True,
+            "database": "none",
+        },
+        "dictionaries": {"topics": {"values": list(TOPICS)}, "small": {"values": [0, 1, 2]}},
+        "parameters": {
+            "path.topic": {"dictionary": "topics", **likely},
+            "path.partition": {"dictionary": "small", **likely},
+            "path.producer_id": {"dictionary": "small", **likely},
+            "query.offset": {"dictionary": "small", "probability": 0.5},
+            "body.partition": {"dictionary": "small", "probability": 0.5},
+            "body.messages[*].partition": {"dictionary": "small", "probability": 0.5},
+        },
+        "phases": {"coverage": {"enabled": wrong_ones}, "examples": {"enabled": wrong_ones}},
+        "checks": {
+            "positive_data_acceptance": {"enabled": False},  # a request may be well-formed and still be refused
+            "not_a_server_error": {"expected-statuses": sorted(ALLOWED)},
+        },
+    }
+    document = json.loads(openapi.document())
+    return schemathesis.openapi.from_dict(document, config=schemathesis.Config.from_dict(config))
+
+
+class Trial:
+    """A broker, and what it answered so far."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        self.broker = broker
+        self.session = requests.Session()
+        self.statuses: dict[str, set[int]] = defaultdict(set)
+        for _ in range(3):
+            assert broker.request("POST", "/producers/init").status == 200
+        self.create_topics()
+
+    def create_topics(self) -> None:
+        for name, partitions in TOPICS.items():
+            if self.broker.request("POST", "/topics", {"name": name, "num_partitions": partitions}).status == 201:
+                messages = [{"value": str(number), "partition": number % partitions} for number in range(9)]
+                published = self.broker.request("POST", f"/topics/{name}/messages", {"messages": messages})
+                assert published.status == 200
+
+    def attempt(self, case: AnyCase) -> None:
+        if case.method in ("DELETE", "POST"):
+            self.create_topics()  # one may be gone, or have all the partitions there can be
+        if isinstance(case.body, dict):
+            for field in ("num_partitions", "count"):
+                number = case.body.get(field)
+                if type(number) is int and 0 < number <= limits.MAX_PARTITIONS_PER_TOPIC:
+                    case.body[field] = min(number, ENOUGH_PARTITIONS)
+        answer = case.call_and_validate(base_url=f"http://{self.broker.http}", session=self.session)
+        self.statuses[case.operation.label].add(answer.status_code)
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    with running_broker(tmp_path_factory.mktemp("openapi")) as broker:
+        trial = Trial(broker)
+        yield trial
+        trial.session.close()
+    silent = [label for label, statuses in trial.statuses.items() if not statuses & {200, 201}]
+    assert silent == [], "an operation that only ever refuses was not tried"
+
+
+@pytest.mark.parametrize("prefix", ["", "/v1"])
+def test_every_documented_path_answers(trial: Trial, prefix: str) -> None:
+    """As it is and behind /v1, whether or not the request has everything it needs."""
+    served = trial.broker.request("GET", f"{prefix}/openapi.json")
+    assert served.body == json.loads(openapi.document())
+    for path, methods in served.body["paths"].items():
+        for method in methods:
+            trial.create_topics()
+            answer = trial.broker.request(
+                method.upper(), prefix + path.format(topic="orders", partition=0, producer_id=1)
+            )
+            assert answer.status in (200, 201, 400), (method, path, answer.body)
+            assert str(answer.status) in methods[method]["responses"]
+            assert answer.headers.get_content_type() == "application/json"
+
+
+@pytest.mark.parametrize("prefix", ["", "/v1"])
+def test_the_page_that_shows_the_document_is_there(trial: Trial, prefix: str) -> None:
+    page = trial.broker.request("GET", f"{prefix}/docs")
+    assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert page.body == pages.docs().decode()
+
+
+right = described(examples=10, wrong_ones=False)
+wrong = described(examples=25, wrong_ones=True)
+many_right = described(examples=300, wrong_ones=False)
+many_wrong = described(examples=300, wrong_ones=True)
+
+
+@right.parametrize()
+def test_right_requests_are_answered_as_the_document_says(case: AnyCase, trial: Trial) -> None:
+    trial.attempt(case)
+
+
+@wrong.parametrize()
+def test_any_requests_are_answered_as_the_document_says(case: AnyCase, trial: Trial) -> None:
+    trial.attempt(case)
+
+
+@pytest.mark.long
+@many_right.parametrize()
+def test_many_right_requests_are_answered_as_the_document_says(case: AnyCase, trial: Trial) -> None:
+    trial.attempt(case)
+
+
+@pytest.mark.long
+@many_wrong.parametrize()
+def test_many_requests_are_answered_as_the_document_says(case: AnyCase, trial: Trial) -> None:
+    trial.attempt(case)
