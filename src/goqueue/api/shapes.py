@@ -29,6 +29,10 @@ Time = Annotated[
     ),
 ]
 PriorityName = Literal["critical", "high", "normal", "low", "background"]
+DurabilityName = Literal["none", "written", "replicated", "durable"]
+DURABILITY_NAMES: Final[tuple[DurabilityName, ...]] = ("none", "written", "replicated", "durable")
+"""By the byte the wire carries."""
+HealthStatus = Literal["ok", "draining", "failing"]
 LANE_NAMES: Final[tuple[PriorityName, ...]] = ("critical", "high", "normal", "low", "background")
 """By the lane's number."""
 
@@ -176,7 +180,7 @@ class PublishResult(Reply, frozen=True, kw_only=True, omit_defaults=True):
     message_id: str | UnsetType = UNSET
     timestamp: str | UnsetType = UNSET
     priority: PriorityName | UnsetType = UNSET
-    durability: Literal["none", "written", "replicated", "durable"] | UnsetType = UNSET
+    durability: DurabilityName | UnsetType = UNSET
     duplicate: bool | UnsetType = UNSET
     error: str | UnsetType = UNSET
     code: str | UnsetType = UNSET
@@ -283,7 +287,7 @@ class Metadata(Reply, frozen=True, kw_only=True):
 
 
 class Health(Reply, frozen=True, kw_only=True, omit_defaults=True):
-    status: Literal["ok", "draining", "failing"]
+    status: HealthStatus
     checks: dict[str, str] | UnsetType = UNSET
 
 

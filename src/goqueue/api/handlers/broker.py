@@ -14,7 +14,7 @@ from goqueue.wire.frames import VERSION as WIRE_VERSION
 async def health(service: Service, request: shapes.AskHealth) -> shapes.Health:
     """Ready for requests? The checks also tell of partitions that are not open, which others do not suffer from."""
     broker = service.broker
-    status = "ok"
+    status: shapes.HealthStatus = "ok"
     if broker.draining:
         status = "draining"
     if broker.failure is not None:
@@ -23,7 +23,7 @@ async def health(service: Service, request: shapes.AskHealth) -> shapes.Health:
         "storage": _storage(service),
         "partitions": _partitions(service),
     }
-    return shapes.Health(status=status, checks=checks if request.verbose else UNSET)  # type: ignore[arg-type]
+    return shapes.Health(status=status, checks=checks if request.verbose else UNSET)
 
 
 def _storage(service: Service) -> str:

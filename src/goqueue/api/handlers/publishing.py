@@ -147,7 +147,7 @@ class _Batch:
             self._results[ordinal] = shapes.PublishResult(error=str(error), code=error.code, retriable=error.retriable)
 
     def _report(self, partition: int, ordinals: list[int], receipt: Receipt) -> None:
-        name, durability = self._topic.meta.name, receipt.durability.name.lower()
+        name, durability = self._topic.meta.name, shapes.DURABILITY_NAMES[receipt.durability]
         results, messages = self._results, self._messages
         rest = iter(ordinals)
         for place in receipt.placed:
@@ -166,7 +166,7 @@ class _Batch:
                     message_id=message_id(name, partition, offset),
                     timestamp=time,
                     priority=priority,
-                    durability=durability,  # type: ignore[arg-type]
+                    durability=durability,
                     duplicate=duplicate,
                 )
 
