@@ -11,11 +11,16 @@ GoQueueError
 │   ├── StaleEpoch            a leader epoch older than the log has seen
 │   └── TooLarge              a message, body or frame over its limit
 ├── NotFound                  what it names is not there
+│   ├── UnknownGroup
+│   ├── UnknownMember         it left, was silent for too long, or was never in this group: join again
 │   ├── UnknownOperation      no such route, method or operation code
 │   ├── UnknownPartition
 │   ├── UnknownProducer       an id that was never given out, or was forgotten: initialise again
 │   └── UnknownTopic
 ├── Conflict                  right on its own, but not with what is there
+│   ├── GroupActive           the group has members, or its members agreed on something else
+│   ├── MemberFenced          another process joined with the same instance id and has taken over
+│   ├── NotOwner              a partition that moved to another member, or was never this one's
 │   ├── OutOfSequence         a producer left out messages, or repeats some that are no longer remembered
 │   ├── ProducerFenced        a newer epoch of the same producer has taken over
 │   └── TopicExists
@@ -32,6 +37,7 @@ GoQueueError
 └── StorageFailed             writing or syncing failed; the process must stop
 """
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 
@@ -77,8 +83,8 @@ class InvalidSetting(InvalidRequest):
 class OffsetOutOfRange(InvalidRequest):
     code = "offset_out_of_range"
 
-    def __init__(self, offset: int, *, start: int, end: int) -> None:
-        super().__init__(f"offset {offset} is outside this log, which holds {start} up to {end} (not included)")
+    def __init__(self, offset: int, *, start: int, end: int, where: str = "this log") -> None:
+        super().__init__(f"offset {offset} is outside {where}, which holds {start} up to {end} (not included)")
         self.offset = offset
         self.start = start
         self.end = end
@@ -126,6 +132,14 @@ class NotFound(GoQueueError):
     code = "not_found"
 
 
+class UnknownGroup(NotFound):
+    code = "unknown_group"
+
+
+class UnknownMember(NotFound):
+    code = "unknown_member"
+
+
 class UnknownOperation(NotFound):
     code = "unknown_operation"
 
@@ -144,6 +158,28 @@ class UnknownTopic(NotFound):
 
 class Conflict(GoQueueError):
     code = "conflict"
+
+
+class GroupActive(Conflict):
+    code = "group_active"
+
+
+class MemberFenced(Conflict):
+    code = "member_fenced"
+
+
+class NotOwner(Conflict):
+    """`refused` names the partitions, as "topic-0"; what the request said of others was done."""
+
+    code = "not_owner"
+
+    def __init__(self, reason: str, *, refused: Sequence[str]) -> None:
+        super().__init__(reason)
+        self.refused = list(refused)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"refused": self.refused}
 
 
 class OutOfSequence(Conflict):

@@ -77,6 +77,22 @@ MAX_MESSAGES_PER_REQUEST: Final = 10_000
 MAX_READ_MESSAGES: Final = 1000
 """Messages one JSON reply may carry."""
 
+# Groups
+MAX_GROUP_NAME: Final = 255
+MAX_GROUPS: Final = 10_000
+MAX_MEMBERS: Final = 1000
+"""Of one group."""
+MAX_SUBSCRIBED_TOPICS: Final = 1000
+"""Of one member."""
+MAX_CLIENT_ID: Final = 64
+MIN_SESSION_MS: Final = 1000
+MAX_SESSION_MS: Final = 3600 * 1000
+MAX_POLL_MESSAGES: Final = 10_000
+MAX_POLL_BLOCKS: Final = 1000
+"""Rows of messages one reply to a poll may have."""
+
+SIDECAR_SEGMENT_BYTES: Final = 16 * MIB
+
 # Wire
 MAX_FRAME_BYTES: Final = MAX_BLOCK_BYTES + 4 * KIB
 MAX_WAIT_MS: Final = 60_000

@@ -9,10 +9,16 @@ from goqueue.model.errors import InvalidRequest
 TopicId = NewType("TopicId", int)
 """64 random bits, given at creation: a topic created again under an old name is another topic."""
 
+GroupNumber = NewType("GroupNumber", int)
+"""Counted up, given at creation: a group created again under an old name is another group."""
+
+GROUP_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{limits.MAX_GROUP_NAME}}}$"
+CLIENT_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{limits.MAX_CLIENT_ID}}}$"
 TOPIC_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{limits.MAX_TOPIC_NAME}}}$"
 RESERVED_PREFIX: Final = "__"
 LOG_FILE: Final = re.compile(r"log\.state(\.tmp)?|synced|\d{20}[.-].*")
 """What a log calls its own files: a directory of that name could be taken for one."""
+_GROUP_NAME: Final = re.compile(GROUP_PATTERN[1:-1])
 _TOPIC_NAME: Final = re.compile(TOPIC_PATTERN[1:-1])
 
 
@@ -27,6 +33,20 @@ def check_topic_name(name: str) -> None:
         raise InvalidRequest(f"{name!r} cannot name a topic: files of GoQueue's logs are called so")
     if name.startswith(RESERVED_PREFIX):
         raise InvalidRequest(f"{name!r} cannot name a topic: names that begin with {RESERVED_PREFIX} are GoQueue's own")
+
+
+def check_group_name(name: str) -> None:
+    """Refuse what cannot name a group that users create."""
+    if not _GROUP_NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidRequest(
+            f"{name[:80]!r} cannot name a group: use letters, digits, '.', '_' and '-', at most "
+            f"{limits.MAX_GROUP_NAME} of them"
+        )
+
+
+def partition_name(topic: str, partition: int) -> str:
+    """As in lists of assigned partitions."""
+    return f"{topic}-{partition}"
 
 
 def format_topic_id(topic_id: TopicId) -> str:

@@ -12,6 +12,7 @@ _DAY_MS: Final = 86_400_000
 _UNITS_MS: Final = {"d": _DAY_MS, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _PART: Final = re.compile(r"(\d{1,15})(ms|[dhms])")
 _DURATION: Final = re.compile(r"(?:\d{1,15}(?:ms|[dhms]))+")
+_SECONDS: Final = re.compile(r"\d{1,9}(?:\.\d{1,6})?")
 _UNIX_MS: Final = re.compile(r"\d{1,15}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -25,6 +26,15 @@ def parse_duration(text: str) -> int:
         longest = limits.MAX_DURATION_MS // _DAY_MS
         raise InvalidRequest(f"{text!r} is too long: write a duration of at most {longest}d, 100 years")
     return total
+
+
+def parse_span(span: str | float) -> int:
+    """Milliseconds of a duration that is written as for `parse_duration`, or in seconds, as a number or as text."""
+    if isinstance(span, str):
+        if not _SECONDS.fullmatch(span):
+            return parse_duration(span)
+        span = float(span)
+    return round(span * 1000)
 
 
 def parse_time(text: str) -> int:
