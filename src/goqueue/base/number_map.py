@@ -1,0 +1,47 @@
+"""A map from numbers to numbers that costs sixteen bytes an entry: two sorted arrays instead of objects.
+
+For many entries that are rarely touched. Finding is a bisection; a new key moves those behind it.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+
+
+class NumberMap:
+    """Keys and values fit into 64 bits."""
+
+    __slots__ = ("_keys", "_values")
+
+    def __init__(self) -> None:
+        self._keys = array("q")
+        self._values = array("q")
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(list(zip(self._keys, self._values, strict=True)))
+
+    def get(self, key: int) -> int | None:
+        at = self._find(key)
+        return None if at is None else self._values[at]
+
+    def set(self, key: int, value: int) -> None:
+        at = bisect_left(self._keys, key)
+        if at < len(self._keys) and self._keys[at] == key:
+            self._values[at] = value
+        else:
+            self._keys.insert(at, key)
+            self._values.insert(at, value)
+
+    def pop(self, key: int) -> int | None:
+        at = self._find(key)
+        if at is None:
+            return None
+        del self._keys[at]
+        return self._values.pop(at)
+
+    def _find(self, key: int) -> int | None:
+        at = bisect_left(self._keys, key)
+        return at if at < len(self._keys) and self._keys[at] == key else None
