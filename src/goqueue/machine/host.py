@@ -1,11 +1,12 @@
 """Runs machines over one log: decide, append, apply, and the same apply at restart.
 
-A record of the log belongs to the machine its key names. A snapshot is a row of records in one block: a control
-record that begins it, the machines' records, and a control record that ends it. Once it is durable, everything
-before the snapshot before it goes: two are kept.
+A record of the log belongs to the machine its key names. A snapshot is a row of records, in as many blocks as it
+needs: a control record that begins it, the machines' records, and a control record that ends it. One that could not be
+finished is dropped by a control record before anything else. Once one is durable, everything before the snapshot before
+it goes: two are kept.
 
-The host starts no thread and knows no clock. What it returns may be told to others only when the log is
-durable up to `position`: that holds for refusals and for looks at the state as well.
+The host starts no thread and knows no clock. What it returns may be told to others only when the log is as safe as
+was promised up to `position`: that holds for refusals and for looks at the state as well.
 """
 
 from collections.abc import Iterable
@@ -16,15 +17,18 @@ from goqueue.machine.shape import Machine
 from goqueue.model import limits
 from goqueue.model.errors import DamagedData, GoQueueError, Quarantined
 from goqueue.model.record import Record
-from goqueue.storage.log import Log
+from goqueue.storage.log import Appended, Log
 from goqueue.storage.reading import Chunk
 
 SNAPSHOT_BEGINS: Final = b"snapshot-begins"
 SNAPSHOT_ENDS: Final = b"snapshot-ends"
+SNAPSHOT_DROPPED: Final = b"snapshot-dropped"
+_BLOCK_BYTES: Final = 4 * limits.MIB
+"""What is gathered of a snapshot before it is appended, unless one record is larger."""
 
 
 class Outcome(NamedTuple):
-    """`reply` or `refusal`; true for others once the log is durable up to `position`."""
+    """`reply` or `refusal`; true for others once the log is safe up to `position`."""
 
     reply: Any
     refusal: GoQueueError | None
@@ -41,10 +45,17 @@ class Host:
         """Where the complete snapshots begin, oldest first."""
         self._since = log.start_offset
         """Records below this are in a snapshot."""
+        self._snapshot_records = 0
+        """How many the last one has: a large state is written down again only after as many changes."""
+        self._unfinished = False
+        """The log ends in the middle of a snapshot."""
         self._replay()
 
-    def submit(self, machine: Machine, command: Any, now: int) -> Outcome:
-        """Decide, append, apply. DiskFull and StorageFailed are raised; nothing changed then."""
+    def submit(self, machine: Machine, command: Any, now: int, *, written_at: int | None = None) -> Outcome:
+        """Decide, append, apply. DiskFull and StorageFailed are raised; nothing changed then.
+
+        `written_at` is the append time where the machine's `now` is not the wall clock's.
+        """
         try:
             decision = machine.decide(command, now)
         except GoQueueError as refusal:
@@ -52,31 +63,43 @@ class Host:
         if decision.records:
             key = machine.name.encode()
             block = codec.encode([Record(key=key, value=record) for record in decision.records])
-            appended = self.log.append(block, now=now)
+            appended = self._append(block, now if written_at is None else written_at)
             for ordinal, record in enumerate(decision.records):
                 machine.apply(record, appended.first_offset + ordinal)
-            self.log.hasten()
         return Outcome(decision.reply, None, self.log.end_offset)
+
+    def _append(self, block: bytearray, now: int) -> Appended:
+        if self._unfinished:
+            self.log.append(codec.encode([Record(key=SNAPSHOT_DROPPED, control=True)]), now=now)
+            self._unfinished = False
+        return self.log.append(block, now=now)
 
     # --- snapshots
 
     @property
     def wants_snapshot(self) -> bool:
-        return self.log.end_offset - self._since >= limits.RECORDS_PER_SNAPSHOT
+        return self.log.end_offset - self._since >= max(limits.RECORDS_PER_SNAPSHOT, self._snapshot_records)
 
     def snapshot(self, now: int) -> int:
         """Append one. When the log is durable up to the offset returned, `forget` may be called."""
-        records = [Record(key=SNAPSHOT_BEGINS, control=True)]
+        self.log.roll()
+        begins = self._append(codec.encode([Record(key=SNAPSHOT_BEGINS, control=True)]), now).first_offset
+        self._unfinished = True
+        block = bytearray()
         for machine in self._machines.values():
             key = machine.name.encode()
-            records += [Record(key=key, value=record) for record in machine.snapshot()]
-        records.append(Record(key=SNAPSHOT_ENDS, control=True))
-        self.log.roll()
-        appended = self.log.append(codec.encode(records), now=now)
-        self._snapshots.append(appended.first_offset)
-        self._since = appended.next_offset
+            for record in machine.snapshot():
+                if len(block) + len(record) > _BLOCK_BYTES and block:
+                    self.log.append(block, now=now)
+                    block = bytearray()
+                block += codec.encode([Record(key=key, value=record)])
+        block += codec.encode([Record(key=SNAPSHOT_ENDS, control=True)])
+        end = self.log.append(block, now=now).next_offset
+        self._unfinished = False
+        self._snapshots.append(begins)
+        self._since, self._snapshot_records = end, end - begins
         self.log.hasten()
-        return appended.next_offset
+        return end
 
     def forget(self) -> None:
         """Drop what lies before the last snapshot but one. Both must be durable."""
@@ -97,6 +120,8 @@ class Host:
                     pending = [record]
                 elif record.control and record.key == SNAPSHOT_ENDS and pending is not None:
                     self._restore(pending, record.offset + 1)
+                    pending = None
+                elif record.control and record.key == SNAPSHOT_DROPPED:
                     pending = None
                 elif pending is not None:
                     pending.append(record)
@@ -123,7 +148,7 @@ class Host:
         for record in snapshot[1:]:
             self._apply(record)
         self._snapshots.append(snapshot[0].offset)
-        self._since = end
+        self._since, self._snapshot_records = end, end - snapshot[0].offset
 
     def _apply(self, record: Record) -> None:
         machine = self._machines.get((record.key or b"").decode())

@@ -9,6 +9,8 @@ machine, make this state again.
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 
 class Decision(NamedTuple):
     """What a command leads to. Without records it is a look at the state."""
@@ -33,3 +35,14 @@ class Machine(Protocol):
 
     def reset(self) -> None:
         """Back to nothing: a snapshot is about to be applied."""
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """The command every machine with deadlines knows: time has passed."""
+
+
+class Timed(Machine, Protocol):
+    """A machine that wants to be told `Tick` at certain times."""
+
+    def next_deadline(self) -> int | None:
+        """When there is something to do, at the earliest, on the same clock as `now`."""
