@@ -13,7 +13,7 @@ from goqueue.io.disk import Buffer, File, LocalDisk, LocalFile
 from goqueue.model.errors import InvalidRequest
 from goqueue.storage.offline import OfflineLog
 from goqueue.storage.state import FILE_NAME as STATE_FILE
-from goqueue.storage.store import log_directory, log_names
+from goqueue.storage.store import is_sidecar, log_directory, log_names
 
 _SEGMENT_FILE: Final = re.compile(r"\d{20}\..*")
 OWN_MARK: Final = "@"
@@ -158,6 +158,14 @@ def log_path(data_dir: str, name: str) -> str:
     if len(os.fsencode(os.path.abspath(directory))) > longest:
         raise InvalidRequest(f"the name of this log is too long: with its directory it may have {longest} bytes")
     return directory
+
+
+def check_writable(name: str) -> None:
+    """Refuse a log that only a broker may change: what it decided is in there, not messages."""
+    if name.startswith(OWN_MARK) or is_sidecar(name):
+        raise InvalidRequest(
+            f"{name!r} is a log that a broker keeps for itself: it can be read and verified, not changed from here"
+        )
 
 
 def check_exists(data_dir: str, name: str) -> str:

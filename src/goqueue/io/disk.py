@@ -148,6 +148,10 @@ class LocalDisk:
             os.mkdir(path)
         except FileExistsError:
             return
+        except OSError as error:
+            if error.errno in _FULL:
+                raise DiskFull(f"no space for {path}: {error.strerror}") from error
+            raise
         self.sync_directory(parent)
 
     def remove_directory(self, path: str) -> bool:

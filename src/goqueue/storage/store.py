@@ -25,6 +25,17 @@ Area = Literal["logs", "meta"]
 """Topics' logs, or those of the process itself."""
 _TAKEN: Final = {"logs": frozenset[str](), "meta": frozenset({"lock", "reserve"})}
 """First parts of names that something else in the area has."""
+SIDECAR: Final = "sidecar"
+"""Last part of the name of the log beside a partition. Partitions are numbers, so none of them is called so."""
+
+
+def sidecar_name(name: str) -> str:
+    """The log beside a partition's log: what consumer groups have done with its messages."""
+    return f"{name}/{SIDECAR}"
+
+
+def is_sidecar(name: str) -> bool:
+    return name.endswith(f"/{SIDECAR}")
 
 
 def log_directory(data_dir: str, name: str, area: Area = "logs") -> str:
@@ -43,7 +54,7 @@ def log_directory(data_dir: str, name: str, area: Area = "logs") -> str:
 
 
 def log_names(data_dir: str, disk: Disk) -> list[str]:
-    """The logs of a data directory, damaged ones too; not those in `meta/`."""
+    """The logs of a data directory, damaged ones and sidecars too; not those in `meta/`."""
     found = []
     pending = [""]
     while pending:
@@ -112,12 +123,22 @@ class Store:
                 )
             return log
 
+    def has_log(self, name: str, *, area: Area = "logs") -> bool:
+        """Whether a log was made here, damaged or not: its state file, or any of its own files, is there."""
+        directory = log_directory(self.data_dir, name, area)
+        return any(OWN_FILE.fullmatch(file) for file in self.disk.list(directory))
+
     def remove_log(self, name: str) -> None:
         """Remove a topic's log with all its files, durably. Again, or after a crash half way, it does the rest.
 
-        If it is open it stops at once: whoever waits for it, or uses it later, gets LogClosed.
+        If it is open it stops at once: whoever waits for it, or uses it later, gets LogClosed. A log inside its
+        directory, like a partition's sidecar, stays: remove both, and nothing is left of either.
         """
-        directory = log_directory(self.data_dir, name)
+        self._remove_log(log_directory(self.data_dir, name))
+        if self.reserve_spent:
+            self.refill_reserve()
+
+    def _remove_log(self, directory: str) -> None:
         stopped: Log | None = None
         while True:
             with self._opening:
@@ -134,6 +155,22 @@ class Store:
     def shrinking(self, work: Callable[[], Result]) -> Result:
         """Do work that frees space in the end; on a full disk with the space kept back for that."""
         return self._reserve.shrinking(work)
+
+    def spending(self, work: Callable[[], Result]) -> Result:
+        """Do work that adds a little that must not wait; on a full disk with the same space, which stays given up.
+
+        The work is done again when it meets DiskFull.
+        """
+        return self._reserve.spending(work)
+
+    @property
+    def reserve_spent(self) -> bool:
+        """Whether what is left of a full disk is for `spending` alone, so that nothing else may be appended."""
+        return self._reserve.spent
+
+    def refill_reserve(self) -> bool:
+        """Keep the space back again if the disk has it; whether it is all there now. Writes and syncs it."""
+        return self._reserve.refill()
 
     def _check(self) -> None:
         if self._closed:

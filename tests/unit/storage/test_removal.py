@@ -1,5 +1,6 @@
 """Removing a log's files: all of its own, nothing else, in an order that a crash may interrupt anywhere."""
 
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -107,6 +108,26 @@ def test_a_removal_stopped_anywhere_leaves_no_log_to_open_and_is_done_by_the_nex
                 open_log(root / "0")
         removed(root, "0")
         assert list(root.iterdir()) == []
+
+
+def test_a_power_cut_between_a_sidecar_and_its_partition_leaves_what_the_next_removal_finishes() -> None:
+    """Sidecar first, then the partition, again from the beginning after each crash."""
+    for seed in range(10):
+        for stop in range(1, 40):
+            disk = SimDisk(Random(seed))
+            for directory in ("/logs/orders/0", "/logs/orders/0/sidecar"):
+                log = Log.open(directory, disk=disk, settings=SMALL)
+                fill_segments(log, 1)
+                log.close()
+            disk.crash_at(stop)
+            with suppress(Crashed):
+                remove(disk, "/logs/orders/0/sidecar", root="/logs")
+                remove(disk, "/logs/orders/0", root="/logs")
+            disk.crash(Random(1000 * seed + stop), "power")
+            remove(disk, "/logs/orders/0/sidecar", root="/logs")
+            remove(disk, "/logs/orders/0", root="/logs")
+            disk.crash(Random(seed), "power")
+            assert disk.list("/logs") == []
 
 
 @pytest.mark.parametrize("kind", CRASH_KINDS)

@@ -11,16 +11,20 @@ from pathlib import Path
 import pytest
 
 from goqueue import codec
+from goqueue.broker.topic import log_name
 from goqueue.codec import Scan
 from goqueue.io.disk import Buffer, LocalDisk
 from goqueue.io.waiting import wait_for
 from goqueue.model.errors import DamagedState, DirectoryLocked, InvalidRequest, LogClosed, StorageFailed
+from goqueue.model.names import TopicId
 from goqueue.model.record import Record
 from goqueue.model.settings import Fsync, LogSettings
 from goqueue.storage.cleaner import CleanReport, clean
 from goqueue.storage.files import OpenFiles
 from goqueue.storage.log import Log
-from goqueue.storage.store import Store, log_directory, log_names
+from goqueue.storage.removal import OWN_FILE
+from goqueue.storage.store import SIDECAR, Store, is_sidecar, log_directory, log_names, sidecar_name
+from goqueue.storage.verify import verify
 from goqueue.storage.views import View
 from tests.support.faulty_disk import FaultyDisk
 from tests.unit.storage.disks import WatchedDisk, once
@@ -261,7 +265,94 @@ def test_names_that_the_store_needs_itself_are_refused_in_its_own_area(tmp_path:
         assert store.log_names() == [name]
 
 
+# --- sidecars
+
+
+def test_a_sidecar_is_a_log_inside_the_directory_of_its_partition(tmp_path: Path) -> None:
+    name = sidecar_name("orders/7f/0")
+    assert (name, log_directory("data", name)) == ("orders/7f/0/sidecar", "data/logs/orders/7f/0/sidecar")
+    with Store(str(tmp_path)) as store:
+        fill(store.open_log("orders/7f/0"), 5)
+        fill(store.open_log(name), 3)
+        assert store.log_names() == ["orders/7f/0", name]
+    with Store(str(tmp_path)) as store:
+        for opened, count in (("orders/7f/0", 5), (name, 3)):
+            log = store.open_log(opened)
+            assert (log.end_offset, bool(log.recovery)) == (count, False)
+    assert list(verify(f"{tmp_path}/logs/orders/7f/0", LocalDisk())) == []
+
+
+def test_only_what_lies_beside_a_partition_is_a_sidecar() -> None:
+    assert is_sidecar("orders/7f/0/sidecar")
+    assert not any(map(is_sidecar, ("sidecar", "sidecar/7f/0", "orders/7f/0", "orders/7f/0/asidecar")))
+
+
+def test_neither_a_partition_nor_a_file_of_a_log_is_called_like_a_sidecar() -> None:
+    names = {log_name("orders", TopicId(0x7F), number).rpartition("/")[2] for number in range(1000)}
+    assert all(name.isdecimal() for name in names)
+    assert not OWN_FILE.fullmatch(SIDECAR)
+
+
+def test_whether_there_is_a_log_is_told_without_making_one(tmp_path: Path) -> None:
+    with Store(str(tmp_path)) as store:
+        name = sidecar_name("orders/7f/0")
+        assert not store.has_log(name)
+        fill(store.open_log("orders/7f/0"), 5)
+        assert not store.has_log(name)
+        assert not store.has_log("orders/7f"), "a directory is no log"
+        store.open_log(name)
+        assert store.has_log(name)
+        assert store.has_log("orders/7f/0")
+        store.remove_log(name)
+        assert not store.has_log(name)
+        store.open_log("own", area="meta")
+        assert (store.has_log("own", area="meta"), store.has_log("own")) == (True, False)
+        with pytest.raises(InvalidRequest):
+            store.has_log("../meta")
+
+
+@pytest.mark.parametrize("left", ["log.state", "synced", "00000000000000000000.log", "log.state.tmp"])
+def test_any_file_of_a_log_says_that_there_is_one(tmp_path: Path, left: str) -> None:
+    with Store(str(tmp_path)) as store:
+        (tmp_path / "logs" / "a").mkdir()
+        (tmp_path / "logs" / "a" / "notes.txt").touch()
+        assert not store.has_log("a")
+        (tmp_path / "logs" / "a" / left).touch()
+        assert store.has_log("a")
+
+
 # --- removing
+
+
+@pytest.mark.parametrize("order", [("a/7f/0/sidecar", "a/7f/0"), ("a/7f/0", "a/7f/0/sidecar")])
+@pytest.mark.parametrize("opened", [True, False])
+def test_removing_a_partition_and_its_sidecar_leaves_nothing(
+    tmp_path: Path, order: tuple[str, str], opened: bool
+) -> None:
+    with Store(str(tmp_path)) as store:
+        for name in order:
+            fill(store.open_log(name), 5)
+    with Store(str(tmp_path)) as store:
+        if opened:
+            for name in order:
+                fill(store.open_log(name), 5)
+        first, last = order
+        store.remove_log(first)
+        assert store.log_names() == [last]
+        assert store.open_log(last).end_offset == (10 if opened else 5)
+        store.remove_log(last)
+        assert store.log_names() == []
+    assert list((tmp_path / "logs").iterdir()) == []
+
+
+def test_a_sidecar_that_never_was_keeps_no_partition_from_going(tmp_path: Path) -> None:
+    with Store(str(tmp_path)) as store:
+        fill(store.open_log("a/7f/0"), 5)
+        store.remove_log("a/7f/0/sidecar")
+        assert store.open_log("a/7f/0").end_offset == 5
+        store.remove_log("a/7f/0")
+        store.remove_log("a/7f/0/sidecar")
+    assert list((tmp_path / "logs").iterdir()) == []
 
 
 def test_a_removed_log_is_gone_and_its_name_is_free(tmp_path: Path) -> None:

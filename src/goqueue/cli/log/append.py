@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from goqueue import codec
-from goqueue.cli.data_directory import log_path
+from goqueue.cli.data_directory import check_writable, log_path
 from goqueue.cli.failures import BY_SIGNAL, FAILED, UNPRINTED
 from goqueue.cli.interrupts import Interrupted, Interrupts
 from goqueue.cli.log.lines import Block, blocks
@@ -62,6 +62,7 @@ def append(
     Ctrl-C, SIGTERM and SIGHUP keep what was written: it is made durable and acknowledged before the end.
     """
     log_path(data_dir, name)
+    check_writable(name)
     chosen = settings(
         fsync=fsync,
         segment_bytes=segment_bytes,

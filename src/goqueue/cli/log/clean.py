@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from goqueue.cli.data_directory import open_offline
+from goqueue.cli.data_directory import check_writable, open_offline
 from goqueue.cli.failures import FAILED, UNPRINTED
 from goqueue.cli.log.options import DATA_DIR, DataDir, Name, settings
 from goqueue.cli.output import OutputFailed, complain, finish_output, note, say, show_count, show_size
@@ -43,6 +43,7 @@ def clean(
         retention_bytes=retention_bytes,
         compact=compact,
     )
+    check_writable(name)
     open_offline(data_dir, name)
     now = time.time_ns() // 1_000_000
     with Store(data_dir) as store:
