@@ -1,0 +1,1 @@
+"""What each group was delivered of a partition, what it has settled, and what comes next."""
