@@ -1,0 +1,1 @@
+"""Consumer groups: who is in them, and which partitions each member owns."""
