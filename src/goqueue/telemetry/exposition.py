@@ -1,12 +1,12 @@
 """Meters and readings as Prometheus text, format 0.0.4: the one place that knows metric names.
 
-What is counted is in `meters`; what can be asked at any moment (sizes, offsets, connections) comes from a `Source`.
+What is counted is in `meters`; what can be asked at any moment (sizes, offsets, lag) comes from a `Source`.
 Every metric is described in docs/metrics.md, which a test compares with what is written here.
 Invariants: a series appears once; a family is written in one piece, whole, with its HELP and TYPE.
 Never OpenMetrics: there a name that ends in `_total` belongs to a counter, and `goqueue_log_segments_total` is a gauge.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
@@ -17,11 +17,27 @@ from prometheus_client import PlatformCollector, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from goqueue.telemetry.meters import Histogram, RequestMeterSet, TopicMeters, TopicMeterSet
+from goqueue.telemetry.meters import (
+    ALL_PARTITIONS,
+    OTHER_GROUPS,
+    OTHER_TOPICS,
+    GroupMeterSet,
+    Histogram,
+    RequestMeterSet,
+    Tally,
+    TopicMeters,
+    TopicMeterSet,
+)
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 PART_SERIES: Final = 16
 """Series rendered at a time: a few hundred lines, a few milliseconds, before the loop may do something else."""
+PART_LOOKS: Final = 256
+"""Groups, or lags of a group in a partition, looked at before the loop may do something else: about a millisecond."""
+MAX_LAG_LOOKS: Final = 100_000
+"""Lags that one scrape looks at, each a few microseconds; the groups that come last are left out."""
+MAX_SERIES_LAGS: Final = 1000
+"""Partitions, over all groups, with a lag of their own; of a topic that does not fit in whole the lags are added up."""
 
 _T = TypeVar("_T")
 
@@ -43,6 +59,30 @@ class TopicReading(msgspec.Struct, frozen=True):
     partitions: Iterable[PartitionReading]
 
 
+class LagReading(msgspec.Struct, frozen=True):
+    """How far a group is behind in the partitions of one topic."""
+
+    topic: str
+    lags: Iterable[tuple[int, int]]
+    """Partition, and how many of its messages are not settled; each is looked at when it is this one's turn."""
+
+
+class GroupReading(msgspec.Struct, frozen=True):
+    """What a group is like now. Its lags may be asked for some loop turns later."""
+
+    group: str
+    members: int
+    lags: Iterable[LagReading]
+
+
+class GroupsReading(msgspec.Struct, frozen=True):
+    """Every group, their meters, and how many polls wait."""
+
+    meters: GroupMeterSet
+    groups: Iterable[GroupReading]
+    waiting_polls: int
+
+
 class BrokerReading(msgspec.Struct, frozen=True, kw_only=True):
     """What the broker is like now. `fsync_latency` is None where nobody measures it."""
 
@@ -53,9 +93,11 @@ class BrokerReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(Protocol):
-    """Whoever knows the topics and the broker. Asked in the loop's thread, once per scrape, at its beginning."""
+    """Whoever knows the topics, groups and broker. Asked in the loop's thread, once per scrape, at its beginning."""
 
     def topics(self) -> Iterable[TopicReading]: ...
+
+    def groups(self) -> GroupsReading: ...
 
     def broker(self) -> BrokerReading: ...
 
@@ -70,6 +112,7 @@ class Family(msgspec.Struct, frozen=True):
 
 _OF_A_TOPIC: Final = ("topic",)
 _OF_A_PARTITION: Final = ("topic", "partition")
+_OF_A_GROUP: Final = ("group",)
 
 _BUILD: Final = Family("goqueue_build_info", ("version", "codec"), "Always 1; the labels say what is running.")
 _READY: Final = Family("goqueue_ready", (), "1 while the broker takes requests, 0 while it starts or stops.")
@@ -108,6 +151,37 @@ _PARTITION_GAUGES: Final = tuple(
         ("goqueue_log_end_offset", "The offset after the last record of a log."),
     )
 )
+_GROUP_MEMBERS: Final = Family("goqueue_group_members", _OF_A_GROUP, "Members of a group.")
+_WAITING_POLLS: Final = Family("goqueue_waiting_polls", (), "Polls that wait for messages, or for news of their group.")
+_LAG: Final = Family(
+    "goqueue_consumer_lag", ("group", "topic", "partition"), "Messages that a group has not settled, delivered or not."
+)
+_WITHOUT_LAG: Final = Family(
+    "goqueue_groups_without_lag",
+    (),
+    "Groups that goqueue_consumer_lag leaves out, because there is too much to add up.",
+)
+_MOVES: Final = Family(
+    "goqueue_rebalance_moves_total", _OF_A_GROUP, "Partitions that went from one member of a group to another."
+)
+_REBALANCE: Final = Family(
+    "goqueue_rebalance_duration_seconds", _OF_A_GROUP, "From a change in a group until all its members had their share."
+)
+_PAUSE: Final = Family(
+    "goqueue_partition_pause_seconds", _OF_A_GROUP, "How long nobody was delivered from a partition while it moved."
+)
+_CONSUMPTION_COUNTERS: Final = tuple(
+    (Family(name, ("group", "topic"), text), attrgetter(attribute))
+    for name, attribute, text in (
+        ("goqueue_messages_consumed_total", "consumed", "Messages handed to members of a group, redelivered ones too."),
+        ("goqueue_redeliveries_total", "redelivered", "Messages handed to a group that it had been handed before."),
+        (
+            "goqueue_messages_missed_total",
+            "missed",
+            "Messages that retention or damage took before a group was handed them.",
+        ),
+    )
+)
 
 
 class Exposition:
@@ -132,6 +206,8 @@ class Exposition:
         extents = self._extents()
         topics = tuple(self._topics)
         requests = tuple(self._requests)
+        groups = self._source.groups()
+        group_meters = tuple(groups.meters)
 
         yield from _gauge(_BUILD, [(self._build, 1)])
         yield from _gauge(_READY, [((), int(broker.ready))])
@@ -158,6 +234,16 @@ class Exposition:
         for place, family in enumerate(_PARTITION_GAUGES):
             yield from _gauge(family, ((labels, extent[place]) for labels, extent in extents.items()))
 
+        for family, count_of in _CONSUMPTION_COUNTERS:
+            yield from _counter(
+                family,
+                (((one.group, topic), count_of(found)) for one in group_meters for topic, found in one.by_topic()),
+            )
+        yield from _counter(_MOVES, (((one.group,), one.moves) for one in group_meters))
+        yield from _histogram(_REBALANCE, (((one.group,), one.rebalance) for one in group_meters))
+        yield from _histogram(_PAUSE, (((one.group,), one.pause) for one in group_meters))
+        yield from _group_gauges(groups)
+
         for metric in (*self._process.collect(), *self._platform.collect()):
             yield generate_latest(_Only(metric))
 
@@ -183,6 +269,60 @@ class Exposition:
                     end + one.end_offset,
                 )
         return extents
+
+
+# --- groups, a few at a time
+
+
+def _group_gauges(reading: GroupsReading) -> Iterator[bytes]:
+    by_label: dict[str, list[GroupReading]] = {}
+    for count, one in enumerate(reading.groups, 1):
+        by_label.setdefault(reading.meters.of(one.group).group, []).append(one)
+        if count % PART_LOOKS == 0:
+            yield b""
+    if OTHER_GROUPS in by_label:  # last: it is the first to be left out
+        by_label[OTHER_GROUPS] = by_label.pop(OTHER_GROUPS)
+    yield from _gauge(_WAITING_POLLS, [((), reading.waiting_polls)])
+    yield from _gauge(
+        _GROUP_MEMBERS, (((label,), sum(one.members for one in found)) for label, found in by_label.items())
+    )
+    series, left_out = yield from _lags(by_label)
+    yield from _gauge(_LAG, series.items())
+    yield from _gauge(_WITHOUT_LAG, [((), left_out)])
+
+
+def _lags(
+    by_label: Mapping[str, Sequence[GroupReading]],
+) -> Generator[bytes, None, tuple[dict[tuple[str, str, str], int], int]]:
+    """The series, and how many groups are left out. Yields empty parts, so that the loop gets its turns.
+
+    Of a label all series are there or none is: half a sum would look like a small lag.
+    """
+    series: dict[tuple[str, str, str], int] = {}
+    looks = 0
+    free = MAX_SERIES_LAGS
+    told = 0
+    for label, groups in by_label.items():
+        own: dict[tuple[str, str, str], int] = {}
+        summed = Tally(OTHER_TOPICS)
+        for topic, lags in ((one.topic, one.lags) for group in groups for one in group.lags):
+            found: list[tuple[int, int]] = []
+            for one in lags:
+                found.append(one)
+                looks += 1
+                if looks % PART_LOOKS == 0:
+                    yield b""
+                if looks > MAX_LAG_LOOKS:
+                    return series, sum(map(len, by_label.values())) - told
+            if label != OTHER_GROUPS and len(own) + len(found) <= free:
+                own.update(((label, topic, str(partition)), lag) for partition, lag in found)
+            else:
+                summed.add(topic, sum(lag for _, lag in found))
+        free -= len(own)
+        told += len(groups)
+        series |= own
+        series.update(((label, topic, ALL_PARTITIONS), lag) for topic, lag in summed.counts.items())
+    return series, 0
 
 
 # --- families, a few series at a time

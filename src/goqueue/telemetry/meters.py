@@ -10,17 +10,20 @@ Knows nothing of Prometheus, nor of where sizes and offsets come from: see `expo
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from typing import Final
+from typing import Final, Protocol
 
 MAX_SERIES_TOPICS: Final = 200
 """Topics with labels of their own; those opened after them are added up under `OTHER_TOPICS`."""
 MAX_SERIES_PARTITIONS: Final = 1000
 """Partitions of all those topics with labels of their own; the rest of a topic's are `OTHER_PARTITIONS`."""
+MAX_SERIES_GROUPS: Final = 200
+"""Groups with labels of their own; those opened after them are added up under `OTHER_GROUPS`."""
 MAX_SERIES_NAMES: Final = 64
-"""Different error types, or codes, that one tally tells apart."""
+"""Different error types, or codes, that one tally tells apart; different topics that a group's meters do."""
 
 OTHER_TOPICS: Final = "_other"
 OTHER_PARTITIONS: Final = "_other"
+OTHER_GROUPS: Final = "_other"
 ALL_PARTITIONS: Final = "_all"
 OTHER: Final = "other"
 """An operation, door, code or error type that has no label of its own."""
@@ -34,6 +37,10 @@ LATENCY_BOUNDS_S: Final = (
 """For what a client waits for: from a write to the page cache to a long poll."""
 APPEND_BOUNDS_S: Final = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.025, 0.1, 1.0)
 """For an append alone. Few, because every partition has them."""
+REBALANCE_BOUNDS_S: Final = (
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+)  # fmt: skip
+"""For what is counted in milliseconds and may last as long as members take to give something up."""
 
 
 class Histogram:
@@ -62,21 +69,22 @@ class Histogram:
 
 
 class Tally:
-    """Counts by name. Past `MAX_SERIES_NAMES` names, a new one counts as `OTHER`."""
+    """Counts by name. Past `MAX_SERIES_NAMES` names, a new one counts as `rest`."""
 
-    __slots__ = ("counts",)
+    __slots__ = ("_rest", "counts")
 
-    def __init__(self) -> None:
+    def __init__(self, rest: str = OTHER) -> None:
         self.counts: dict[str, int] = {}
+        self._rest = rest
 
-    def add(self, name: str) -> None:
+    def add(self, name: str, count: int = 1) -> None:
         counts = self.counts
         if name in counts:
-            counts[name] += 1
+            counts[name] += count
         elif len(counts) < MAX_SERIES_NAMES:
-            counts[name] = 1
+            counts[name] = count
         else:
-            counts[OTHER] = counts.get(OTHER, 0) + 1
+            counts[self._rest] = counts.get(self._rest, 0) + count
 
 
 class Slots:
@@ -190,6 +198,123 @@ class TopicMeterSet:
 
     def __iter__(self) -> Iterator[TopicMeters]:
         """As they are now: topics may come and go while somebody goes through them."""
+        return iter((*self._own.values(), self.other))
+
+
+class Named(Protocol):
+    """A group, as far as it matters here."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Consumption:
+    """What a group was handed out of one topic, or of all its `OTHER_TOPICS`."""
+
+    __slots__ = ("consumed", "missed", "redelivered")
+
+    def __init__(self) -> None:
+        self.consumed = 0
+        """Messages handed out, also those that were handed out before."""
+        self.missed = 0
+        """Offsets that retention or damage took before they were handed out."""
+        self.redelivered = 0
+        """Messages handed out that had been handed out before."""
+
+
+class GroupMeters:
+    """What happened to one group, or to all of `OTHER_GROUPS`."""
+
+    __slots__ = ("_topics", "group", "moves", "pause", "rebalance")
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        """The label, which is not the name of every group that counts here."""
+        self.moves = 0
+        """Partitions that went from one member to another."""
+        self.rebalance = Histogram(REBALANCE_BOUNDS_S)
+        """From a change until everybody had what it should."""
+        self.pause = Histogram(REBALANCE_BOUNDS_S)
+        """How long a partition that moved was with nobody."""
+        self._topics: dict[str, Consumption] = {}
+
+    def consumption(self, topic: str) -> Consumption:
+        """Of that topic. Past `MAX_SERIES_NAMES` topics, a new one is one of `OTHER_TOPICS`."""
+        found = self._topics.get(topic)
+        if found is None:
+            label = topic if len(self._topics) < MAX_SERIES_NAMES else OTHER_TOPICS
+            found = self._topics.setdefault(label, Consumption())
+        return found
+
+    def by_topic(self) -> list[tuple[str, Consumption]]:
+        """As they are now, each with its topic label."""
+        return list(self._topics.items())
+
+    def forget(self, topic: str) -> None:
+        """Make room for another; what is added up stays."""
+        if topic != OTHER_TOPICS:
+            self._topics.pop(topic, None)
+
+
+class GroupMeterSet:
+    """The meters of all groups. A group without meters of its own, or deleted meanwhile, counts in `other`."""
+
+    def __init__(self) -> None:
+        self._own: dict[str, GroupMeters] = {}
+        self.other = GroupMeters(OTHER_GROUPS)
+        self.moves = 0
+        """Of all groups there ever were, and so are the next two."""
+        self.rebalance = Histogram(REBALANCE_BOUNDS_S)
+        self.pause = Histogram(REBALANCE_BOUNDS_S)
+
+    def open(self, group: str, topics: Iterable[str] = ()) -> None:
+        """A group was created or loaded, or somebody joined it; it has meters from now on, if there is room.
+
+        Its counters of these topics are there before they count, because who sees only the first value sees no change.
+        """
+        if group not in self._own and group != OTHER_GROUPS and len(self._own) < MAX_SERIES_GROUPS:
+            self._own[group] = GroupMeters(group)
+        meters = self.of(group)
+        for topic in topics:
+            meters.consumption(topic)
+
+    def close(self, group: str) -> None:
+        """It was deleted: its series end. What was counted in `other` stays counted."""
+        self._own.pop(group, None)
+
+    def close_topic(self, topic: str) -> None:
+        """It was deleted: what groups have of it ends."""
+        for meters in self:
+            meters.forget(topic)
+
+    def of(self, group: str) -> GroupMeters:
+        return self._own.get(group, self.other)
+
+    def consumed(self, group: str, topic: str, messages: int, missed: int, deliveries: int = 1) -> None:
+        """Messages were handed out, this time included `deliveries` times; `missed` went before they could be."""
+        counted = self.of(group).consumption(topic)
+        counted.consumed += messages
+        counted.missed += missed
+        if deliveries > 1:
+            counted.redelivered += messages
+
+    def missed(self, group: str, topic: str, messages: int) -> None:
+        """Messages cannot be handed out: they are damaged, and passed over."""
+        self.of(group).consumption(topic).missed += messages
+
+    def moved(self, group: Named, pause_ms: int) -> None:
+        meters = self.of(group.name)
+        meters.moves += 1
+        meters.pause.observe(pause_ms / 1000)
+        self.moves += 1
+        self.pause.observe(pause_ms / 1000)
+
+    def rebalanced(self, group: Named, duration_ms: int) -> None:
+        self.of(group.name).rebalance.observe(duration_ms / 1000)
+        self.rebalance.observe(duration_ms / 1000)
+
+    def __iter__(self) -> Iterator[GroupMeters]:
+        """As they are now: groups may come and go while somebody goes through them."""
         return iter((*self._own.values(), self.other))
 
 

@@ -1,28 +1,57 @@
 """The text of a scrape: what Prometheus reads is what was counted, each series once, and docs/metrics.md names it."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import Metric
-from prometheus_client.parser import text_string_to_metric_families
 
 from goqueue.telemetry import exposition, meters
-from goqueue.telemetry.exposition import BrokerReading, Exposition, PartitionReading, TopicReading
-from goqueue.telemetry.meters import LATENCY_BOUNDS_S, Histogram, RequestMeterSet, TopicMeters, TopicMeterSet
+from goqueue.telemetry.exposition import (
+    BrokerReading,
+    Exposition,
+    GroupReading,
+    GroupsReading,
+    LagReading,
+    PartitionReading,
+    TopicReading,
+)
+from goqueue.telemetry.meters import (
+    LATENCY_BOUNDS_S,
+    GroupMeters,
+    GroupMeterSet,
+    Histogram,
+    RequestMeterSet,
+    TopicMeters,
+    TopicMeterSet,
+)
+from tests.unit.telemetry.scrapes import Labels, Scrape
 
 PAGE = (Path(__file__).parents[3] / "docs/metrics.md").read_text(encoding="utf-8")
-Labels = frozenset[tuple[str, str]]
+
+
+class Group(NamedTuple):
+    """As the groups machine knows it, as far as it matters here."""
+
+    name: str
+    members: int
+    lags: dict[str, list[int]]
+    """By topic, of its partitions from 0 on."""
 
 
 class Broker:
-    """A source whose topics and readings a test sets, and all that is around it."""
+    """A source whose topics, groups and readings a test sets, and all that is around it."""
 
     def __init__(self) -> None:
         self.open: dict[str, tuple[TopicMeters, list[PartitionReading]]] = {}
+        self.living: dict[str, Group] = {}
+        self.waiting_polls = 0
+        self.looks = 0
+        self.group_meters = GroupMeterSet()
         self.reading = BrokerReading(ready=True, connections={}, in_flight_bytes=0)
         self.meters = TopicMeterSet()
         self.requests = RequestMeterSet(doors=["http", "wire"], operations=["publish", "fetch"])
@@ -37,34 +66,53 @@ class Broker:
     def remove(self, topic: str) -> None:
         self.meters.close(self.open.pop(topic)[0])
 
+    def gather(self, group: str, members: int = 1, **lags: list[int]) -> GroupMeters:
+        """A group comes, or changes."""
+        self.living[group] = Group(group, members, lags)
+        self.group_meters.open(group, lags)
+        return self.group_meters.of(group)
+
+    def disband(self, group: str) -> None:
+        del self.living[group]
+        self.group_meters.close(group)
+
     # the port
 
     def topics(self) -> Iterable[TopicReading]:
         return [TopicReading(found, partitions) for found, partitions in self.open.values()]
+
+    def groups(self) -> GroupsReading:
+        groups = [GroupReading(one.name, one.members, self._lags_of(one)) for one in self.living.values()]
+        return GroupsReading(self.group_meters, groups, self.waiting_polls)
+
+    def _lags_of(self, group: Group) -> Iterator[LagReading]:
+        for topic, lags in group.lags.items():
+            yield LagReading(topic, self._looked_at(lags))
+
+    def _looked_at(self, lags: list[int]) -> Iterator[tuple[int, int]]:
+        for number, lag in enumerate(lags):
+            self.looks += 1
+            yield number, lag
 
     def broker(self) -> BrokerReading:
         return self.reading
 
     # what Prometheus sees
 
-    def families(self) -> dict[str, Metric]:
-        """By the name in the text, which for a counter is not the one the parser gives."""
-        found = list(text_string_to_metric_families(self.exposition.render().decode()))
-        by_name = {one.name + ("_total" if one.type == "counter" else ""): one for one in found}
-        assert len(by_name) == len(found), "a family stands in two places"
-        return by_name
+    def scrape(self) -> Scrape:
+        return Scrape(self.exposition.render())
 
-    def samples(self) -> dict[tuple[str, Labels], float]:
-        found = [sample for family in self.families().values() for sample in family.samples]
-        by_series = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in found}
-        assert len(by_series) == len(found), "a series stands there twice"
-        return by_series
+    def families(self) -> dict[str, Metric]:
+        return self.scrape().families
 
     def value(self, name: str, **labels: str) -> float:
-        return self.samples()[name, frozenset(labels.items())]
+        return self.scrape().value(name, **labels)
 
     def series(self, name: str) -> dict[Labels, float]:
-        return {labels: value for (found, labels), value in self.samples().items() if found == name}
+        return self.scrape().series(name)
+
+    def lags(self) -> dict[tuple[str, ...], float]:
+        return self.scrape().rows("goqueue_consumer_lag", "group", "topic", "partition")
 
 
 @pytest.fixture
@@ -84,6 +132,13 @@ def fill(broker: Broker) -> None:
     orders.produce_latency.observe(0.002)
     orders.append_latency(0).observe(0.00003)
     broker.requests.meters("http", "publish").done("ok", 0.002)
+    billing = broker.gather("billing", 2, orders=[3, 0])
+    broker.group_meters.consumed("billing", "orders", 40, 5, deliveries=1)
+    broker.group_meters.consumed("billing", "orders", 2, 0, deliveries=3)
+    broker.group_meters.moved(broker.living["billing"], 2)
+    broker.group_meters.rebalanced(broker.living["billing"], 1500)
+    assert billing.moves == 1
+    broker.waiting_polls = 7
     fsyncs = Histogram(LATENCY_BOUNDS_S)
     fsyncs.observe(0.004)
     broker.reading = BrokerReading(
@@ -110,6 +165,19 @@ def test_what_was_counted_is_what_is_read(broker: Broker) -> None:
     assert broker.value("goqueue_build_info", version="1.2.3", codec="compiled") == 1
     assert broker.value("goqueue_fsync_latency_seconds_count") == 1
     assert broker.value("goqueue_request_latency_seconds_sum", door="http", operation="publish") == 0.002
+    assert broker.value("goqueue_messages_consumed_total", group="billing", topic="orders") == 42
+    assert broker.value("goqueue_redeliveries_total", group="billing", topic="orders") == 2
+    assert broker.value("goqueue_messages_missed_total", group="billing", topic="orders") == 5
+    assert broker.value("goqueue_consumer_lag", group="billing", topic="orders", partition="0") == 3
+    assert broker.value("goqueue_consumer_lag", group="billing", topic="orders", partition="1") == 0
+    assert broker.value("goqueue_group_members", group="billing") == 2
+    assert broker.value("goqueue_waiting_polls") == 7
+    assert broker.value("goqueue_groups_without_lag") == 0
+    assert broker.value("goqueue_rebalance_moves_total", group="billing") == 1
+    assert broker.value("goqueue_rebalance_duration_seconds_sum", group="billing") == 1.5
+    assert broker.value("goqueue_rebalance_duration_seconds_bucket", group="billing", le="2.5") == 1
+    assert broker.value("goqueue_partition_pause_seconds_sum", group="billing") == 0.002
+    assert broker.value("goqueue_partition_pause_seconds_count", group="billing") == 1
 
 
 def test_a_histogram_is_cumulative_and_ends_with_everything(broker: Broker) -> None:
@@ -205,6 +273,144 @@ def test_operations_and_doors_nobody_knows_are_added_up(broker: Broker) -> None:
     assert broker.value("goqueue_connections", door="other") == 2
 
 
+# --- groups
+
+
+def test_a_group_that_is_deleted_ends_its_series(broker: Broker) -> None:
+    fill(broker)
+    broker.disband("billing")
+    left = [labels for _, labels in broker.scrape().samples if ("group", "billing") in labels]
+    assert left == []
+
+
+def test_a_group_of_that_name_begins_at_zero(broker: Broker) -> None:
+    fill(broker)
+    broker.disband("billing")
+    broker.gather("billing", orders=[1])
+    assert broker.value("goqueue_messages_consumed_total", group="billing", topic="orders") == 0
+    assert broker.value("goqueue_rebalance_moves_total", group="billing") == 0
+
+
+def test_counters_of_a_group_are_there_before_they_count(broker: Broker) -> None:
+    """Who sees 5 as the first value of a counter sees no change."""
+    broker.gather("billing", orders=[0])
+    for name in ("messages_consumed", "messages_missed", "redeliveries"):
+        assert broker.value(f"goqueue_{name}_total", group="billing", topic="orders") == 0
+
+
+def test_groups_past_the_bound_are_added_up(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meters, "MAX_SERIES_GROUPS", 2)
+    for number, name in enumerate(("_other", "a", "b", "c", "d")):
+        broker.gather(name, number, orders=[number, 1])
+        broker.group_meters.consumed(name, "orders", 10, number)
+        broker.group_meters.moved(broker.living[name], 1000)
+    found = broker.scrape()
+    assert found.rows("goqueue_messages_consumed_total", "group", "topic") == {
+        ("a", "orders"): 10,
+        ("b", "orders"): 10,
+        ("_other", "orders"): 30,
+    }
+    assert found.rows("goqueue_messages_missed_total", "group") == {("a",): 1, ("b",): 2, ("_other",): 7}
+    assert found.rows("goqueue_group_members", "group") == {("a",): 1, ("b",): 2, ("_other",): 7}
+    assert found.rows("goqueue_rebalance_moves_total", "group") == {("a",): 1, ("b",): 1, ("_other",): 3}
+    assert found.rows("goqueue_partition_pause_seconds_sum", "group") == {("a",): 1, ("b",): 1, ("_other",): 3}
+    assert broker.lags() == {
+        ("a", "orders", "0"): 1,
+        ("a", "orders", "1"): 1,
+        ("b", "orders", "0"): 2,
+        ("b", "orders", "1"): 1,
+        ("_other", "orders", "_all"): 10,
+    }
+
+
+def test_topics_of_a_group_past_the_bound_are_added_up(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meters, "MAX_SERIES_NAMES", 2)
+    monkeypatch.setattr(exposition, "MAX_SERIES_LAGS", 0)
+    broker.gather("billing", a=[1], b=[2], c=[3], d=[4])
+    for topic in "abcd":
+        broker.group_meters.consumed("billing", topic, 1, 0)
+    assert broker.scrape().rows("goqueue_messages_consumed_total", "topic") == {("a",): 1, ("b",): 1, ("_other",): 2}
+    assert broker.lags() == {
+        ("billing", "a", "_all"): 1,
+        ("billing", "b", "_all"): 2,
+        ("billing", "_other", "_all"): 7,
+    }
+
+
+def test_lags_of_a_topic_that_does_not_fit_in_whole_are_added_up(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exposition, "MAX_SERIES_LAGS", 4)
+    broker.gather("a", orders=[1, 2, 3], users=[4, 5])
+    broker.gather("b", orders=[6, 7, 8], users=[9])
+    broker.gather("c", users=[10])
+    assert broker.lags() == {
+        ("a", "orders", "0"): 1,
+        ("a", "orders", "1"): 2,
+        ("a", "orders", "2"): 3,
+        ("a", "users", "_all"): 9,
+        ("b", "orders", "_all"): 21,
+        ("b", "users", "0"): 9,
+        ("c", "users", "_all"): 10,
+    }
+
+
+def test_a_scrape_looks_at_so_many_lags_and_tells_whom_it_left_out(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meters, "MAX_SERIES_GROUPS", 3)
+    monkeypatch.setattr(exposition, "MAX_LAG_LOOKS", 10)
+    broker.gather("a", orders=[1] * 5)
+    broker.gather("b", orders=[1] * 2, users=[1] * 3)
+    assert len(broker.lags()) == 10
+    assert broker.value("goqueue_groups_without_lag") == 0
+    broker.gather("c", orders=[1])
+    for name in "def":
+        broker.gather(name, orders=[1])
+    broker.looks = 0
+    found = broker.scrape()
+    assert broker.looks == 11
+    assert {labels[0] for labels in found.rows("goqueue_consumer_lag", "group", "topic", "partition")} == {"a", "b"}
+    assert found.value("goqueue_groups_without_lag") == 4
+    assert found.value("goqueue_group_members", group="c") == 1
+
+
+def test_half_a_sum_is_not_told_and_the_rest_is_left_out_first(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meters, "MAX_SERIES_GROUPS", 1)
+    monkeypatch.setattr(exposition, "MAX_LAG_LOOKS", 3)
+    for name in ("_other", "own", "a", "b"):
+        broker.gather(name, orders=[1])
+    assert broker.lags() == {("own", "orders", "0"): 1}
+    assert broker.value("goqueue_groups_without_lag") == 3
+
+
+def test_many_groups_do_not_hold_up_the_loop(broker: Broker) -> None:
+    """Between two parts only so many lags are looked at."""
+    for number in range(50):
+        broker.gather(f"g{number}", orders=[1] * 100)
+    most = before = 0
+    for _ in broker.exposition.parts():
+        most, before = max(most, broker.looks - before), broker.looks
+    assert broker.looks == 5000
+    assert most <= exposition.PART_LOOKS
+
+
+def test_groups_may_come_and_go_between_parts(broker: Broker) -> None:
+    for number in range(2 * exposition.PART_SERIES):
+        broker.gather(f"g{number}", orders=[1] * 20, users=[2])
+    text = b""
+    for number, part in enumerate(broker.exposition.parts()):
+        text += part
+        broker.gather(f"new{number}", orders=[1])
+        broker.group_meters.consumed(f"new{number}", f"topic{number}", 1, 1)
+        broker.group_meters.consumed("g1", f"topic{number}", 1, 1)
+        broker.group_meters.close_topic(f"topic{number - 1}")
+        if number < exposition.PART_SERIES:
+            broker.disband(f"g{number + 2}")
+            broker.gather(f"g{number + 2}", orders=[1])
+    assert Scrape(text).samples
+
+
 # --- a scrape in parts
 
 
@@ -234,14 +440,17 @@ def test_topics_may_come_and_go_between_parts(broker: Broker) -> None:
             kept.append_latency(number + 1).observe(0.001)
             broker.remove(f"t{number}")
             broker.requests.meters("http", "publish").done(f"code{number}", 0.001)
-    samples = [sample for family in text_string_to_metric_families(text.decode()) for sample in family.samples]
-    assert len(samples) == len({(sample.name, frozenset(sample.labels.items())) for sample in samples})
+    assert Scrape(text).samples
 
 
 # --- counters never decrease
 
 _STEPS = st.lists(
     st.tuples(st.sampled_from(["open", "close", "count", "fail", "append", "request"]), st.integers(0, 4)), max_size=30
+)
+_GROUP_STEPS = st.lists(
+    st.tuples(st.sampled_from(["gather", "disband", "consume", "miss", "move"]), st.integers(0, 4), st.integers(0, 4)),
+    max_size=30,
 )
 
 
@@ -252,7 +461,7 @@ def test_no_counter_decreases_while_its_topic_lives(steps: list[tuple[str, int]]
         patch.setattr(meters, "MAX_SERIES_PARTITIONS", 3)
         patch.setattr(meters, "MAX_SERIES_NAMES", 2)
         broker = Broker()
-        before = _counted(broker)
+        before = broker.scrape().counted()
         for step, number in steps:
             born = set()
             name = f"t{number}"
@@ -265,7 +474,7 @@ def test_no_counter_decreases_while_its_topic_lives(steps: list[tuple[str, int]]
                 broker.remove(name)
             elif name in broker.open:
                 _count(broker.open[name][0], step, number)
-            after = _counted(broker)
+            after = broker.scrape().counted()
             for series, value in before.items():
                 topic = dict(series[1]).get("topic")
                 if topic not in born and (topic is None or topic == "_other" or topic in broker.open):
@@ -283,13 +492,42 @@ def _count(found: TopicMeters, step: str, number: int) -> None:
         found.append_latency(number).observe(0.0001 * number)
 
 
-def _counted(broker: Broker) -> Mapping[tuple[str, Labels], float]:
-    return {
-        (sample.name, frozenset(sample.labels.items())): sample.value
-        for name, family in broker.families().items()
-        if name.startswith("goqueue_") and family.type in ("counter", "histogram")
-        for sample in family.samples
-    }
+@given(steps=_GROUP_STEPS)
+def test_no_counter_decreases_while_its_group_lives_and_totals_never_do(steps: list[tuple[str, int, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(meters, "MAX_SERIES_GROUPS", 2)
+        patch.setattr(meters, "MAX_SERIES_NAMES", 2)
+        broker = Broker()
+        before, totals = broker.scrape().counted(), _totals(broker.group_meters)
+        for step, number, amount in steps:
+            name = f"g{number}"
+            _happen(broker, step, name, amount)
+            after = broker.scrape().counted()
+            for series, value in before.items():
+                group = dict(series[1]).get("group")
+                if group is None or group == "_other" or group in broker.living:
+                    assert after[series] >= value, series
+            before = after
+            earlier, totals = totals, _totals(broker.group_meters)
+            assert all(now >= then for now, then in zip(totals, earlier, strict=True))
+
+
+def _happen(broker: Broker, step: str, name: str, amount: int) -> None:
+    if step == "gather":
+        broker.gather(name, orders=[amount])
+    elif step == "disband" and name in broker.living:
+        broker.disband(name)
+    elif step == "consume":  # also by a poll of a group that was deleted meanwhile
+        broker.group_meters.consumed(name, f"t{amount}", amount, amount, deliveries=amount)
+    elif step == "miss":
+        broker.group_meters.missed(name, f"t{amount}", amount)
+    elif step == "move" and name in broker.living:
+        broker.group_meters.moved(broker.living[name], 100 * amount + 1)
+        broker.group_meters.rebalanced(broker.living[name], 700 * amount + 1)
+
+
+def _totals(found: GroupMeterSet) -> tuple[float, ...]:
+    return found.moves, found.rebalance.count, found.rebalance.sum, found.pause.count, found.pause.sum
 
 
 # --- the document
@@ -323,7 +561,15 @@ def test_the_page_says_what_the_help_says(broker: Broker) -> None:
 
 
 def test_the_page_has_the_bounds() -> None:
-    for bound in (meters.MAX_SERIES_TOPICS, meters.MAX_SERIES_PARTITIONS, meters.MAX_SERIES_NAMES):
-        assert f" | {bound} | " in PAGE
+    for what, bound in (
+        ("topics with labels", meters.MAX_SERIES_TOPICS),
+        ("partitions with labels", meters.MAX_SERIES_PARTITIONS),
+        ("groups with labels", meters.MAX_SERIES_GROUPS),
+        ("partitions with a lag", exposition.MAX_SERIES_LAGS),
+        ("lags looked at", exposition.MAX_LAG_LOOKS),
+        ("error types", meters.MAX_SERIES_NAMES),
+        ("topics per group", meters.MAX_SERIES_NAMES),
+    ):
+        assert re.search(rf"^\| {what}[^|]* \| {bound} \| ", PAGE, re.MULTILINE), what
     for label in (meters.OTHER_TOPICS, meters.ALL_PARTITIONS):
         assert f'="{label}"' in PAGE

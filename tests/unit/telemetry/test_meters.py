@@ -1,6 +1,7 @@
 """Meters: what hot code counts arrives, nothing decreases, and labels run out before memory does."""
 
 import math
+from typing import NamedTuple
 
 import pytest
 
@@ -10,8 +11,11 @@ from goqueue.telemetry.meters import (
     APPEND_BOUNDS_S,
     LATENCY_BOUNDS_S,
     OTHER,
+    OTHER_GROUPS,
     OTHER_PARTITIONS,
     OTHER_TOPICS,
+    REBALANCE_BOUNDS_S,
+    GroupMeterSet,
     Histogram,
     RequestMeterSet,
     Tally,
@@ -46,7 +50,7 @@ def test_a_clock_that_steps_back_does_not_decrease_the_sum(seconds: float) -> No
     assert histogram.sum == 0.5
 
 
-@pytest.mark.parametrize("bounds", [LATENCY_BOUNDS_S, APPEND_BOUNDS_S])
+@pytest.mark.parametrize("bounds", [LATENCY_BOUNDS_S, APPEND_BOUNDS_S, REBALANCE_BOUNDS_S])
 def test_bounds_grow(bounds: tuple[float, ...]) -> None:
     assert list(bounds) == sorted(set(bounds))
     assert bounds[0] > 0
@@ -61,6 +65,14 @@ def test_a_tally_past_its_bound_counts_the_rest_as_other(monkeypatch: pytest.Mon
     for name in ("busy", "disk_full", "busy", "third", "fourth", "disk_full"):
         tally.add(name)
     assert tally.counts == {"busy": 2, "disk_full": 2, OTHER: 2}
+
+
+def test_a_tally_may_call_the_rest_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meters, "MAX_SERIES_NAMES", 1)
+    tally = Tally(OTHER_TOPICS)
+    for name in ("orders", "other", "users"):
+        tally.add(name)
+    assert tally.counts == {"orders": 1, OTHER_TOPICS: 2}
 
 
 # --- topics
@@ -147,6 +159,99 @@ def test_a_topic_that_is_gone_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_partitions_of_the_rest_have_one_label(topics: TopicMeterSet) -> None:
     assert {topics.other.partition_label(number) for number in range(3)} == {ALL_PARTITIONS}
+
+
+# --- groups
+
+
+class Group(NamedTuple):
+    name: str
+
+
+def counts(groups: GroupMeterSet, group: str) -> dict[str, tuple[int, int, int]]:
+    """By topic: consumed, missed, redelivered."""
+    found = groups.of(group).by_topic()
+    return {topic: (counted.consumed, counted.missed, counted.redelivered) for topic, counted in found}
+
+
+@pytest.fixture
+def groups() -> GroupMeterSet:
+    return GroupMeterSet()
+
+
+def test_a_group_counts_by_topic(groups: GroupMeterSet) -> None:
+    groups.open("billing")
+    groups.consumed("billing", "orders", 3, 0)
+    groups.consumed("billing", "orders", 4, 10, deliveries=2)
+    groups.consumed("billing", "users", 1, 0, deliveries=1)
+    groups.missed("billing", "users", 5)
+    assert counts(groups, "billing") == {"orders": (7, 10, 4), "users": (1, 5, 0)}
+    assert counts(groups, OTHER_GROUPS) == {}
+
+
+def test_groups_past_the_bound_share_meters_until_there_is_room(
+    groups: GroupMeterSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meters, "MAX_SERIES_GROUPS", 1)
+    for name in ("first", "second", "third"):
+        groups.open(name, ["orders"])
+        groups.consumed(name, "orders", 1, 0)
+    assert [one.group for one in groups] == ["first", OTHER_GROUPS]
+    assert groups.of("second") is groups.of("third") is groups.other
+    assert counts(groups, OTHER_GROUPS) == {"orders": (2, 0, 0)}
+
+    groups.close("second")
+    assert counts(groups, OTHER_GROUPS) == {"orders": (2, 0, 0)}, "what is added up stays"
+    groups.close("first")
+    groups.open("third")
+    groups.consumed("third", "orders", 1, 0)
+    assert counts(groups, "third") == {"orders": (1, 0, 0)}
+    assert counts(groups, OTHER_GROUPS) == {"orders": (2, 0, 0)}
+
+
+def test_opening_a_group_again_keeps_what_it_counted(groups: GroupMeterSet) -> None:
+    groups.open("billing", ["orders"])
+    groups.consumed("billing", "orders", 1, 0)
+    groups.open("billing", ["orders", "users"])
+    assert counts(groups, "billing") == {"orders": (1, 0, 0), "users": (0, 0, 0)}
+
+
+def test_a_group_named_like_the_rest_is_part_of_the_rest(groups: GroupMeterSet) -> None:
+    groups.open(OTHER_GROUPS)
+    assert groups.of(OTHER_GROUPS) is groups.other
+    groups.close(OTHER_GROUPS)
+    assert [one.group for one in groups] == [OTHER_GROUPS]
+
+
+def test_topics_of_a_group_past_the_bound_share_meters_until_one_is_deleted(
+    groups: GroupMeterSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meters, "MAX_SERIES_NAMES", 2)
+    groups.open("billing")
+    for topic in ("a", "b", "c", "d", OTHER_TOPICS, "a"):
+        groups.consumed("billing", topic, 1, 0)
+    assert counts(groups, "billing") == {"a": (2, 0, 0), "b": (1, 0, 0), OTHER_TOPICS: (3, 0, 0)}
+    groups.close_topic("c")
+    groups.close_topic(OTHER_TOPICS)
+    assert counts(groups, "billing") == {"a": (2, 0, 0), "b": (1, 0, 0), OTHER_TOPICS: (3, 0, 0)}
+    groups.close_topic("a")
+    groups.close_topic("b")
+    groups.consumed("billing", "a", 1, 0)
+    assert counts(groups, "billing") == {"a": (1, 0, 0), OTHER_TOPICS: (3, 0, 0)}
+
+
+def test_what_a_deleted_group_went_through_stays_in_the_totals(groups: GroupMeterSet) -> None:
+    for name, pause_ms in (("billing", 250), ("audit", 750)):
+        groups.open(name)
+        groups.moved(Group(name), pause_ms)
+        groups.rebalanced(Group(name), 2 * pause_ms)
+    groups.close("billing")
+    groups.moved(Group("billing"), 1000)
+    audit = groups.of("audit")
+    assert (audit.moves, audit.pause.sum, audit.rebalance.sum) == (1, 0.75, 1.5)
+    assert (groups.moves, groups.pause.count, groups.pause.sum) == (3, 3, 2.0)
+    assert (groups.rebalance.count, groups.rebalance.sum) == (2, 2.0)
+    assert [one.group for one in groups] == ["audit", OTHER_GROUPS]
 
 
 # --- requests
