@@ -6,19 +6,23 @@ whoever must stop the process.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
-from time import monotonic
 
 import msgspec
 
 from goqueue.base.entropy import Entropy
 from goqueue.broker.admission import Admission
+from goqueue.broker.coordination import Coordination
 from goqueue.broker.housekeeping import Housekeeping
+from goqueue.broker.poll import Poller
 from goqueue.broker.publish import Publisher
 from goqueue.broker.read import PartitionReader
+from goqueue.broker.settle import Settlement
+from goqueue.broker.sidecars import Sidecars
 from goqueue.broker.topics import TopicCatalogue
 from goqueue.io.aside import Aside
-from goqueue.io.clock import wall_ms
+from goqueue.io.clock import monotonic_ms, wall_ms
 from goqueue.io.disk import Disk
 from goqueue.io.entropy import system_entropy
 from goqueue.machine.host import Host
@@ -30,11 +34,12 @@ from goqueue.model.topic import DEFAULT_PARTITIONS, TopicSettings
 from goqueue.producers.registry import InitProducer, ProducerRegistry
 from goqueue.storage.store import Store
 from goqueue.telemetry import logs
-from goqueue.telemetry.meters import LATENCY_BOUNDS_S, Histogram, TopicMeterSet
+from goqueue.telemetry.meters import LATENCY_BOUNDS_S, GroupMeterSet, Histogram, TopicMeterSet
 
 log = logs.get("broker")
 
 METADATA_LOG = "metadata"
+GROUPS_LOG = "groups"
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +64,7 @@ class Broker:
         *,
         disk: Disk | None = None,
         clock: Callable[[], int] = wall_ms,
+        monotonic: Callable[[], int] = monotonic_ms,
         entropy: Entropy = system_entropy,
         on_locked: Callable[[], None] = lambda: None,
     ) -> "Broker":
@@ -85,7 +91,7 @@ class Broker:
             raise
         try:
             on_locked()
-            broker = cls(settings, store, aside, clock, entropy, failed, failures)
+            broker = cls(settings, store, aside, clock, monotonic, entropy, failed, failures)
             broker.fsync_latency = fsync_latency
             await broker._start()
         except BaseException:
@@ -100,6 +106,7 @@ class Broker:
         store: Store,
         aside: Aside,
         clock: Callable[[], int],
+        monotonic: Callable[[], int],
         entropy: Entropy,
         failed: asyncio.Event,
         failures: list[StorageFailed],
@@ -112,7 +119,7 @@ class Broker:
         self.replies = Admission(limits.MAX_IN_FLIGHT_BYTES)
         self.cluster_id = ""
         self.fsync_latency = Histogram(LATENCY_BOUNDS_S)
-        self.started_s = monotonic()
+        self.started_s = time.monotonic()
         self._failures = failures
         self._draining = False
         self._full_at: float | None = None
@@ -135,13 +142,55 @@ class Broker:
             meters=self.meters,
             on_failure=self.report_failure,
         )
-        self.publisher = Publisher(self._registry, clock, self.report_failure, self.report_full)
+        self.publisher = Publisher(
+            self._registry, clock, self.report_failure, self.report_full, lambda: not store.reserve_spent
+        )
         self.reader = PartitionReader(aside)
-        self._housekeeping = Housekeeping(self.topics, self._host, aside, clock, self.report_failure)
+        self.group_meters = GroupMeterSet()
+        self.sidecars = Sidecars(store, self.topics, aside, clock, self.report_failure)
+        self.groups = Coordination(
+            store=store,
+            groups_log=store.open_log(GROUPS_LOG, LogSettings(fsync=Fsync.EVERY), area="meta"),
+            topics=self.topics,
+            sidecars=self.sidecars,
+            clock=clock,
+            monotonic=monotonic,
+            entropy=entropy,
+            meters=self.group_meters,
+            on_failure=self.report_failure,
+        )
+        self.settlement = Settlement(
+            coordination=self.groups,
+            sidecars=self.sidecars,
+            topics=self.topics,
+            reader=self.reader,
+            clock=clock,
+            monotonic=monotonic,
+        )
+        self.poller = Poller(
+            coordination=self.groups,
+            settlement=self.settlement,
+            sidecars=self.sidecars,
+            topics=self.topics,
+            reader=self.reader,
+            clock=clock,
+            meters=self.group_meters,
+        )
+        self._housekeeping = Housekeeping(
+            store,
+            self.topics,
+            (self._host, self.groups.host),
+            aside,
+            clock,
+            self.report_failure,
+            retry=self.groups.retry,
+        )
 
     async def _start(self) -> None:
         self.cluster_id = await self.topics.name_cluster(self.clock())
         await self.topics.open_all(self.clock())
+        await self.groups.start()
+        self.poller.start()
         self._housekeeping.start()
         log.info("broker ready", node=self.settings.node_id, cluster=self.cluster_id, topics=len(self.topics.by_id))
 
@@ -165,11 +214,11 @@ class Broker:
     @property
     def full(self) -> bool:
         """Whether something was refused for want of space in the last seconds."""
-        return self._full_at is not None and monotonic() - self._full_at < limits.FULL_SHOWN_S
+        return self._full_at is not None and time.monotonic() - self._full_at < limits.FULL_SHOWN_S
 
     def report_full(self, refusal: DiskFull) -> None:
         """Somebody was refused for want of space. Said once, and again when it has lasted."""
-        now = monotonic()
+        now = time.monotonic()
         if self._full_at is None or now - self._full_said_at > limits.FULL_SAID_EVERY_S:
             log.warning("the disk is full: publishing is refused, reading goes on", reason=str(refusal))
             self._full_said_at = now
@@ -193,13 +242,15 @@ class Broker:
     # --- the end
 
     def drain(self) -> None:
-        """From now on every new request is refused."""
+        """From now on every new request is refused, and nobody waits for messages any more."""
         self._draining = True
+        self.groups.parks.close()
 
     async def close(self) -> None:
         """Make everything durable and give the directory back."""
         self.drain()
         await self._housekeeping.stop()
+        await self.groups.stop()
         await self.topics.finish()
         try:
             await self._aside.run(self.store.close_logs)

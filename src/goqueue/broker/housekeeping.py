@@ -4,7 +4,7 @@ Each round goes through the partitions in slices, so that requests pass in betwe
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from goqueue.broker.partition import Partition
@@ -16,6 +16,7 @@ from goqueue.model import limits
 from goqueue.model.errors import LogClosed, StorageFailed
 from goqueue.storage.cleaner import clean
 from goqueue.storage.driver import OnFailure
+from goqueue.storage.store import Store
 from goqueue.telemetry import logs
 
 log = logs.get("housekeeping")
@@ -25,13 +26,24 @@ class Housekeeping:
     """Runs from `start` until `stop`."""
 
     def __init__(
-        self, catalogue: TopicCatalogue, host: Host, aside: Aside, clock: Callable[[], int], on_failure: OnFailure
+        self,
+        store: Store,
+        catalogue: TopicCatalogue,
+        hosts: Iterable[Host],
+        aside: Aside,
+        clock: Callable[[], int],
+        on_failure: OnFailure,
+        *,
+        retry: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        self._store = store
         self._catalogue = catalogue
-        self._host = host
+        self._hosts = tuple(hosts)
         self._aside = aside
         self._clock = clock
         self._on_failure = on_failure
+        self._retry = retry
+        """What could not be done before, for instance because the disk was full."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -66,18 +78,25 @@ class Housekeeping:
         for count, partition in enumerate(self._partitions(), 1):
             try:
                 partition.log.tick(self._clock())
+                if partition.sidecar is not None and partition.sidecar.host.wants_snapshot:
+                    await self.snapshot(partition.sidecar.host)
             except Exception as error:
                 self._excuse(error)
             if count % limits.HOUSEKEEPING_SLICE == 0:
                 await asyncio.sleep(0)
         await self._catalogue.retry(self._clock())
-        if self._host.wants_snapshot:
-            await self.snapshot()
+        if self._retry is not None:
+            await self._retry()
+        for host in self._hosts:
+            if host.wants_snapshot:
+                await self.snapshot(host)
+        if self._store.reserve_spent:
+            await self._aside.run(self._store.refill_reserve)
 
-    async def snapshot(self) -> None:
-        """Shorten the metadata log."""
-        await reached(self._host.log.durable, self._host.snapshot(self._clock()))
-        await self._aside.run(self._host.forget)
+    async def snapshot(self, host: Host) -> None:
+        """Shorten a machine's log."""
+        await reached(host.log.durable, host.snapshot(self._clock()))
+        await self._aside.run(host.forget)
 
     async def clean(self) -> None:
         """Apply retention and compaction to every partition, one at a time."""

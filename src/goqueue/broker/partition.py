@@ -1,4 +1,4 @@
-"""A partition: a log and what is known about the producers that write to it.
+"""A partition: a log, what is known about the producers that write to it, and what groups have done with it.
 
 Publishing appends blocks; nothing here looks at single messages. A block that comes again is recognised by its
 producer's sequence and answered with where its messages are; of a block that is there in part only the rest is
@@ -11,13 +11,14 @@ import msgspec
 
 from goqueue import codec
 from goqueue.codec.layout import REASONS
-from goqueue.model.errors import GoQueueError, InvalidRecord
+from goqueue.delivery.sidecar import Sidecar, sidecar_settings
+from goqueue.model.errors import GoQueueError, InvalidRecord, StorageFailed, Unavailable
 from goqueue.model.record import Producer
 from goqueue.model.settings import LogSettings
 from goqueue.producers.sequences import Known, ProducerTable, Run
 from goqueue.producers.views import ProducerView, ProducerViews, restore
 from goqueue.storage.log import Log
-from goqueue.storage.store import Store
+from goqueue.storage.store import Store, sidecar_name
 from goqueue.telemetry.meters import Histogram
 
 _SEQUENCE_MASK = 2**31 - 1
@@ -39,7 +40,7 @@ class Placed(NamedTuple):
 class Partition:
     """One thread appends; any may read the log."""
 
-    __slots__ = ("append_latency", "log", "log_name", "number", "producers")
+    __slots__ = ("append_latency", "log", "log_name", "number", "producers", "sidecar", "sidecar_damage")
 
     def __init__(
         self, number: int, log_name: str, log: Log, producers: ProducerTable, append_latency: Histogram
@@ -49,15 +50,38 @@ class Partition:
         self.log = log
         self.producers = producers
         self.append_latency = append_latency
+        self.sidecar: Sidecar | None = None
+        """What groups have done with the messages; None until the first group comes."""
+        self.sidecar_damage: GoQueueError | None = None
+        """Why groups cannot use this partition."""
 
     @classmethod
     def open(
-        cls, store: Store, number: int, log_name: str, settings: LogSettings, append_latency: Histogram
+        cls, store: Store, number: int, log_name: str, settings: LogSettings, append_latency: Histogram, now: int
     ) -> "Partition":
-        """May take long: it recovers the log."""
+        """May take long: it recovers the log, and its sidecar if there is one, before anything is appended."""
         log = store.open_log(log_name, settings, views=(ProducerViews(),))
         log.settings = settings  # it may have been left open by an earlier try, with the settings of then
-        return cls(number, log_name, log, _restore_producers(log), append_latency)
+        partition = cls(number, log_name, log, _restore_producers(log), append_latency)
+        if store.has_log(sidecar_name(log_name)):
+            try:
+                partition.open_sidecar(store, now)
+            except (Unavailable, StorageFailed):
+                raise
+            except GoQueueError as damage:
+                partition.sidecar_damage = damage
+        return partition
+
+    def open_sidecar(self, store: Store, now: int) -> Sidecar:
+        """Make it if there is none; also on a full disk. Waits for the disk."""
+        name, settings = sidecar_name(self.log_name), sidecar_settings(self.log.settings)
+        self.sidecar = store.spending(lambda: Sidecar.open(store.open_log(name, settings), self.log, now))
+        return self.sidecar
+
+    def change_settings(self, settings: LogSettings) -> None:
+        self.log.settings = settings
+        if self.sidecar is not None:
+            self.sidecar.log.settings = sidecar_settings(settings)
 
     def append(self, block: memoryview, *, count: int, now: int, producer: Producer | None) -> tuple[Placed, ...]:
         """Where the block's `count` messages are. Of what was here before, nothing is appended again."""

@@ -41,6 +41,9 @@ _FIELD_NAMES: Final = {
     Field.EXPIRES_AT: "a time to live (expires-at)",
     Field.TRANSACTION: "a transaction",
 }
+_KEPT: Final = (
+    "the disk is full, and the space left on it is kept for the commits of consumers; free some and try again"
+)
 
 
 class Receipt(NamedTuple):
@@ -62,7 +65,7 @@ class Receipt(NamedTuple):
 
 
 class Publisher:
-    """Used from one event loop."""
+    """Used from one event loop. While there is no `has_room` nothing is appended."""
 
     def __init__(
         self,
@@ -70,11 +73,13 @@ class Publisher:
         clock: Callable[[], int],
         on_failure: Callable[[StorageFailed], None],
         on_full: Callable[[DiskFull], None] = lambda _: None,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
         self._registry = registry
         self._clock = clock
         self._on_failure = on_failure
         self._on_full = on_full
+        self._has_room = has_room
 
     def publish(
         self, topic: OpenTopic, partition: int, block: memoryview, *, acks: Acks, producer: Producer | None = None
@@ -85,6 +90,8 @@ class Publisher:
         try:
             target = topic.partition(partition)
             count = self._check(topic, block, producer)
+            if not self._has_room():
+                raise DiskFull(_KEPT)
             placed = target.append(block, count=count, now=self._clock(), producer=producer)
         except GoQueueError as error:
             meters.errors.add(error.code)

@@ -6,7 +6,7 @@ the metadata is told.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from goqueue.base.entropy import Entropy
@@ -31,7 +31,7 @@ from goqueue.model.names import TopicId
 from goqueue.model.settings import LogSettings
 from goqueue.model.topic import Topic, TopicSettings
 from goqueue.storage.driver import OnFailure
-from goqueue.storage.store import Store
+from goqueue.storage.store import Store, sidecar_name
 from goqueue.telemetry import logs
 from goqueue.telemetry.meters import Histogram, TopicMeterSet
 
@@ -67,6 +67,8 @@ class TopicCatalogue:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.by_name: dict[str, OpenTopic] = {}
         self.by_id: dict[TopicId, OpenTopic] = {}
+        self.on_change: Callable[[OpenTopic], None] = lambda _: None
+        """Told of every topic that was opened, changed or closed; it is in `by_id` or no longer."""
 
     # --- looking
 
@@ -80,6 +82,16 @@ class TopicCatalogue:
     def lagging(self) -> list[TopicId]:
         """Those that are not yet what the metadata says."""
         return [topic_id for topic_id, topic in self._machine.by_id.items() if self._lags(topic)]
+
+    def shape_of(self, name: str) -> tuple[TopicId, int] | None:
+        """Id and partitions of a topic, also of one that waits to be opened."""
+        topic = self._machine.by_name.get(name)
+        return None if topic is None else (topic.topic_id, topic.partitions)
+
+    def name_of(self, topic_id: TopicId) -> str | None:
+        """None for a topic that was deleted."""
+        topic = self._machine.by_id.get(topic_id)
+        return None if topic is None else topic.name
 
     def named(self, name: str) -> OpenTopic:
         topic = self.by_name.get(name)
@@ -195,30 +207,34 @@ class TopicCatalogue:
                 if topic is None:
                     self._close(topic_id, now)
                 else:
-                    await self._open(topic)
+                    await self._open(topic, now)
 
-    async def _open(self, meta: Topic) -> None:
+    async def _open(self, meta: Topic, now: int) -> None:
         topic = self.by_id.get(meta.topic_id) or OpenTopic(meta, self._meters.open(meta.name))
         settings = meta.settings.log_settings(self._base)
         if topic.meta.settings != meta.settings:
             for partition in topic.partitions:
-                partition.log.settings = settings
+                partition.change_settings(settings)
         missing = range(len(topic.slots), meta.partitions)
         if missing:
             latencies = [topic.meters.append_latency(number) for number in missing]
-            topic.slots += await self._aside.run(self._open_partitions, meta, missing, settings, latencies)
+            topic.slots += await self._aside.run(self._open_partitions, meta, missing, settings, latencies, now)
         topic.meta = meta
         self.by_name[meta.name] = self.by_id[meta.topic_id] = topic
+        self.on_change(topic)
 
     def _open_partitions(
-        self, meta: Topic, numbers: Iterable[int], settings: LogSettings, latencies: list[Histogram]
+        self, meta: Topic, numbers: Iterable[int], settings: LogSettings, latencies: list[Histogram], now: int
     ) -> list[Partition | GoQueueError]:
         """Runs aside. A partition whose files are damaged does not keep the others from opening."""
         opened: list[Partition | GoQueueError] = []
         for number, latency in zip(numbers, latencies, strict=True):
             name = log_name(meta.name, meta.topic_id, number)
             try:
-                partition = Partition.open(self._store, number, name, settings, latency)
+                partition = Partition.open(self._store, number, name, settings, latency, now)
+                if partition.sidecar_damage is not None:
+                    reason = str(partition.sidecar_damage)
+                    log.error("groups cannot use this partition", topic=meta.name, partition=number, reason=reason)
                 for line in partition.log.recovery.lines():
                     log.warning("recovery", topic=meta.name, partition=number, found=line)
                 opened.append(partition)
@@ -234,6 +250,8 @@ class TopicCatalogue:
         if topic is not None and self.by_name.get(topic.meta.name) is topic:
             del self.by_name[topic.meta.name]
             self._meters.close(topic.meters)
+        if topic is not None:
+            self.on_change(topic)
         gone = self._machine.deleted.get(topic_id)
         if gone is not None:
             self._remove_soon(gone, now)
@@ -265,7 +283,9 @@ class TopicCatalogue:
 
     def _remove_files(self, gone: DeletedTopic) -> None:
         for number in range(gone.partitions):
-            self._store.remove_log(log_name(gone.name, gone.topic_id, number))
+            name = log_name(gone.name, gone.topic_id, number)
+            self._store.remove_log(sidecar_name(name))
+            self._store.remove_log(name)
 
     async def finish(self) -> None:
         """Before the store closes: let changes and removals that run come to their end."""

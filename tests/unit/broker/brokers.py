@@ -1,7 +1,7 @@
 """What the broker tests share: brokers and their parts with a clock and chance of the test's own."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -14,6 +14,7 @@ from goqueue.broker.partition import Partition
 from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
 from goqueue.io.aside import Aside
+from goqueue.io.clock import monotonic_ms
 from goqueue.io.disk import Disk
 from goqueue.machine.host import Host
 from goqueue.metadata.topics import Topics
@@ -48,12 +49,17 @@ def ids(size: int) -> int:
 
 @asynccontextmanager
 async def opened(
-    path: Path, *, disk: Disk | None = None, clock: Clock | None = None, **more: Any
+    path: Path,
+    *,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+    monotonic: Callable[[], int] = monotonic_ms,
+    **more: Any,
 ) -> AsyncIterator[Broker]:
     """A broker; closed at the end."""
     os.makedirs(path / "meta", exist_ok=True)  # the lock is a real file, whatever the disk is
     settings = BrokerSettings(data_dir=str(path), **more)
-    broker = await Broker.open(settings, disk=disk, clock=clock or Clock(), entropy=ids)
+    broker = await Broker.open(settings, disk=disk, clock=clock or Clock(), monotonic=monotonic, entropy=ids)
     try:
         yield broker
     finally:
@@ -89,7 +95,9 @@ class Parts:
             meters=self.meters,
             on_failure=self.failures.append,
         )
-        self.housekeeping = Housekeeping(self.catalogue, self.host, self.aside, self.clock, self.failures.append)
+        self.housekeeping = Housekeeping(
+            self.store, self.catalogue, (self.host,), self.aside, self.clock, self.failures.append
+        )
 
     async def create(self, name: str, partitions: int = 1, settings: TopicSettings = SETTINGS) -> OpenTopic:
         return await self.catalogue.create(name, partitions, settings, self.clock())

@@ -14,6 +14,8 @@ from goqueue.model.topic import CleanupPolicy, TopicSettings
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.loop import run, turns
 from tests.unit.broker.brokers import T0, block, messages, parts, topic_directory, values
+from tests.unit.broker.consumers import consuming
+from tests.unit.broker.moved_time import run_timed
 
 HOUR_MS = 3600 * 1000
 ONE_HOUR = TopicSettings(retention_hours=1, segment_bytes=4096)
@@ -146,7 +148,7 @@ def test_nothing_is_forgotten_before_the_snapshot_is_durable(tmp_path: Path) -> 
         async with parts(tmp_path, by_hand=True) as rig:
             rig.host.snapshot(T0)
             rig.meta.sync()
-            taking = asyncio.ensure_future(rig.housekeeping.snapshot())
+            taking = asyncio.ensure_future(rig.housekeeping.snapshot(rig.host))
             await turns()
             assert not taking.done()
             rig.host.snapshot(T0)  # another one in between changes nothing about that
@@ -176,6 +178,35 @@ def test_a_full_disk_refuses_a_snapshot_and_the_next_tick_takes_it(
             assert not rig.host.wants_snapshot
 
     run(go())
+
+
+def test_sidecars_and_the_groups_log_are_kept_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever members do, the logs that say so do not grow for ever, and a restart finds the same."""
+
+    async def go() -> None:
+        monkeypatch.setattr(limits, "RECORDS_PER_SNAPSHOT", 20)
+        async with consuming(tmp_path) as to:
+            await to.create()
+            steady = (await to.join("steady", group="audit")).member_id
+            for number in range(60):
+                to.put(f"m{number}")
+                await to.poll(steady, group="audit")
+                await to.commit(steady, number, group="audit")
+                await to.leave((await to.join()).member_id)
+                if number % 10 == 9:
+                    await to.broker._housekeeping.tick()
+            sidecar = to.partition().sidecar
+            assert sidecar is not None
+            for log in (sidecar.log, to.broker.groups.host.log):
+                assert log.start_offset > 0
+                assert log.end_offset - log.start_offset < 100
+            before = await to.offsets("audit")
+        async with consuming(tmp_path) as to:
+            assert await to.offsets("audit") == before == {"orders": {0: 59}}
+            assert await to.texts(steady, group="audit") == []
+            await to.commit(steady, 60, group="audit")
+
+    run_timed(go())
 
 
 # --- cleaning
@@ -299,7 +330,7 @@ def test_a_disk_that_fails_under_the_cleaner_is_reported(tmp_path: Path) -> None
             rig.clock.now = T0 + HOUR_MS + 1
             disk.sync_error_at = 1
             await rig.housekeeping.clean()
-            assert [type(failure) for failure in rig.failures] == [StorageFailed]
+            assert {type(failure) for failure in rig.failures} == {StorageFailed}
 
     run(go())
 

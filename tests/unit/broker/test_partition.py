@@ -1,4 +1,4 @@
-"""A partition: blocks that come again are recognised, across restarts, rolls and cleaning too."""
+"""A partition: blocks that come again are recognised, and what groups have done is found, also after restarts."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +8,15 @@ import pytest
 from goqueue import codec
 from goqueue.broker.partition import Partition, Placed
 from goqueue.codec.layout import CRC_AT
+from goqueue.delivery.deliveries import Start
 from goqueue.io.disk import LocalFile
 from goqueue.model.errors import InvalidRecord, OutOfSequence, UnknownProducer
+from goqueue.model.names import GroupNumber
 from goqueue.model.record import Producer
-from goqueue.model.settings import LogSettings
+from goqueue.model.settings import Fsync, LogSettings
 from goqueue.producers.sequences import Run
 from goqueue.storage.cleaner import clean
-from goqueue.storage.store import Store
+from goqueue.storage.store import Store, sidecar_name
 from goqueue.telemetry.meters import APPEND_BOUNDS_S, Histogram
 from tests.unit.broker.brokers import T0, messages, values
 
@@ -31,7 +33,7 @@ class Stored:
 
     def open(self) -> None:
         self.store = Store(str(self.path))
-        self.partition = Partition.open(self.store, 0, "orders/id/0", self.settings, Histogram(APPEND_BOUNDS_S))
+        self.partition = Partition.open(self.store, 0, "orders/id/0", self.settings, Histogram(APPEND_BOUNDS_S), T0)
 
     def restart(self) -> None:
         self.store.close()
@@ -183,3 +185,65 @@ def test_reads_from_older_segments_are_warm_when_the_system_has_them_in_memory(
     stored.append("b")
     monkeypatch.setattr(LocalFile, "is_cached", lambda _, __: cached)
     assert stored.partition.reads_warm(0, 1000) is cached
+
+
+# --- the sidecar
+
+
+GROUP = GroupNumber(1)
+
+
+def test_a_partition_that_no_group_has_used_has_no_sidecar(stored: Stored) -> None:
+    stored.append("a")
+    stored.restart()
+    assert stored.partition.sidecar is None
+    assert not stored.store.has_log(sidecar_name("orders/id/0"))
+
+
+def test_a_sidecar_is_made_when_it_is_wanted_and_found_after_a_restart(stored: Stored) -> None:
+    stored.append("a", "b")
+    stored.partition.open_sidecar(stored.store, T0).submit(Start(GROUP, 1), T0)
+    stored.restart()
+    assert stored.partition.sidecar is not None
+    assert stored.partition.sidecar.deliveries.low(GROUP) == 1
+
+
+def test_every_start_fences_a_sidecar_before_anything_is_appended(stored: Stored) -> None:
+    stored.append("a", "b")
+    stored.partition.open_sidecar(stored.store, T0).submit(Start(GROUP, 2), T0)
+    epochs = []
+    for _ in range(3):
+        stored.restart()
+        sidecar = stored.partition.sidecar
+        assert sidecar is not None
+        assert sidecar.log.durable.value == sidecar.log.end_offset
+        epochs.append(stored.partition.log.epochs[-1].epoch)
+    assert epochs == sorted(set(epochs))
+    stored.partition.log.truncate(1)  # as a power cut would
+    stored.restart()
+    assert stored.partition.sidecar is not None
+    assert stored.partition.sidecar.deliveries.low(GROUP) == 1, "what will be published next is not settled"
+
+
+def test_the_sidecar_is_made_durable_as_its_partition_is_and_nothing_in_it_is_cleaned(stored: Stored) -> None:
+    sidecar = stored.partition.open_sidecar(stored.store, T0)
+    stored.partition.change_settings(LogSettings(fsync=Fsync.EVERY, retention_ms=1, retention_bytes=1, compact=True))
+    settings = sidecar.log.settings
+    assert settings.fsync is Fsync.EVERY
+    assert (settings.retention_ms, settings.retention_bytes, settings.compact) == (None, None, False)
+
+
+def test_a_damaged_sidecar_does_not_keep_the_partition_from_opening(stored: Stored) -> None:
+    stored.append("a")
+    stored.partition.open_sidecar(stored.store, T0).submit(Start(GROUP, 1), T0)
+    stored.store.close()
+    segment = next(stored.path.glob("logs/orders/id/0/sidecar/*.log"))
+    data = bytearray(segment.read_bytes())
+    data[-1] ^= 0xFF
+    segment.write_bytes(data)
+    stored.open()
+    assert values(stored.partition) == ["a"]
+    assert stored.partition.sidecar is None
+    assert stored.partition.sidecar_damage is not None
+    stored.append("b")
+    assert values(stored.partition) == ["a", "b"]

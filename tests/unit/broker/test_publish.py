@@ -32,6 +32,7 @@ from goqueue.model.record import Extension, Producer, Record
 from goqueue.model.settings import Fsync
 from goqueue.model.topic import TopicSettings
 from goqueue.producers.registry import InitProducer, ProducerRegistry
+from goqueue.storage.store import sidecar_name
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.loop import run, turns
 from tests.unit.broker.brokers import T0, Clock, Parts, block, messages, parts, values
@@ -48,7 +49,11 @@ class Publishing:
         self.clock = Clock()
         registry = ProducerRegistry()
         registry.apply(registry.decide(InitProducer(), T0).records[0], 0)
-        self.publisher = Publisher(registry, self.clock, rig.failures.append)
+        self.refusals: list[DiskFull] = []
+        self.has_room = True
+        self.publisher = Publisher(
+            registry, self.clock, rig.failures.append, self.refusals.append, has_room=lambda: self.has_room
+        )
 
     def publish(
         self, data: memoryview, partition: int = 0, *, acks: Acks = Acks.LEADER, producer: Producer | None = None
@@ -478,6 +483,59 @@ def test_a_full_disk_refuses_and_the_sequence_is_not_used_up(tmp_path: Path) -> 
             assert to.values() == ["a", "b"]
             assert to.topic.meters.errors.counts == {"disk_full": 2}
             assert rig.failures == []
+
+    run(go())
+
+
+def test_without_room_nothing_is_appended_and_with_room_publishing_is_back(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        to.publish(messages("a", producer=ME), producer=ME)
+        to.has_room = False
+        second = Producer(1, 0, 1)
+        with pytest.raises(DiskFull, match="kept for the commits of consumers; free some and try again") as caught:
+            to.publish(messages("b", producer=second), producer=second)
+        assert to.refusals == [caught.value]
+        assert to.topic.meters.errors.counts == {"disk_full": 1}
+        assert (to.values(), to.topic.meters.messages_produced) == (["a"], 1)
+        to.has_room = True
+        assert to.publish(messages("b", producer=second), producer=second).placed == ((1, 1, T0, False),)
+        assert to.values() == ["a", "b"]
+
+    publishing(tmp_path, scenario)
+
+
+def test_what_could_never_be_published_is_told_so_also_without_room(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        to.has_room = False
+        with pytest.raises(InvalidRecord):
+            to.publish(memoryview(bytearray(b"nonsense" * 10)))
+        with pytest.raises(UnknownPartition):
+            to.publish(messages("a"), 3)
+        assert to.refusals == []
+
+    publishing(tmp_path, scenario)
+
+
+def test_while_the_reserve_is_spent_publishers_leave_it_to_the_commits(tmp_path: Path) -> None:
+    async def go() -> None:
+        disk = FaultyDisk()
+        async with parts(tmp_path, disk=disk) as rig:
+            topic = await rig.create("orders", 1)
+            publisher = Publisher(
+                ProducerRegistry(), Clock(), rig.failures.append, has_room=lambda: not rig.store.reserve_spent
+            )
+            publisher.publish(topic, 0, messages("a"), acks=Acks.LEADER)
+            sidecar = rig.store.open_log(sidecar_name(topic.partition(0).log_name))
+            disk.free = 0
+            rig.store.spending(lambda: sidecar.append(messages("commit"), now=T0))
+            left = disk.free
+            with pytest.raises(DiskFull):
+                publisher.publish(topic, 0, messages("b"), acks=Acks.LEADER)
+            assert disk.free == left > 0
+            disk.free += 10_000
+            assert rig.store.refill_reserve()
+            publisher.publish(topic, 0, messages("c"), acks=Acks.LEADER)
+            assert values(topic.partition(0)) == ["a", "c"]
 
     run(go())
 

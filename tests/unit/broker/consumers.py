@@ -1,0 +1,221 @@
+"""Members of groups that work with a broker as a door would, with time that a test moves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from goqueue import codec
+from goqueue.broker.broker import Broker
+from goqueue.broker.coordination import View
+from goqueue.broker.parks import Park
+from goqueue.broker.partition import Partition
+from goqueue.broker.poll import Polled, Turn
+from goqueue.broker.settle import Lag, Offsets
+from goqueue.delivery.deliveries import Deliveries
+from goqueue.groups.commands import Join
+from goqueue.groups.group import Group, Member
+from goqueue.io.disk import Disk
+from goqueue.model.groups import Place, Position
+from goqueue.model.publishing import Acks
+from goqueue.model.topic import TopicSettings
+from tests.support.loop import turns
+from tests.unit.broker.brokers import Clock, messages, opened
+from tests.unit.broker.moved_time import MovedTime
+
+SESSION_MS = 30_000
+REBALANCE_MS = 30_000
+GROUP = "billing"
+TOPIC = "orders"
+EARLIEST = Position(Place.EARLIEST)
+LATEST = Position(Place.LATEST)
+
+
+class Consumers:
+    """All methods are about the group `billing` and the topic `orders` unless they are told otherwise."""
+
+    def __init__(self, broker: Broker, clock: Clock, time: MovedTime) -> None:
+        self.broker = broker
+        self.clock = clock
+        self.time = time
+
+    async def pass_by(self, ms: int) -> None:
+        """Both clocks go on."""
+        self.clock.now += ms
+        self.time.move(ms)
+        await self.followed()
+
+    # --- topics
+
+    async def create(self, topic: str = TOPIC, partitions: int = 1, **settings: Any) -> None:
+        await self.broker.topics.create(topic, partitions, TopicSettings(**settings), self.clock())
+
+    async def delete(self, topic: str = TOPIC) -> None:
+        await self.broker.topics.delete(topic, self.clock())
+        await self.followed()
+
+    async def grow(self, partitions: int, topic: str = TOPIC) -> None:
+        await self.broker.topics.add_partitions(topic, partitions, self.clock())
+        await self.followed()
+
+    async def followed(self) -> None:
+        """Until what happens by itself, because topics changed or time has passed, has happened."""
+        await turns()
+        while self.broker.groups._tasks:
+            await asyncio.wait(list(self.broker.groups._tasks))
+            await turns()
+
+    def put(self, *texts: str, topic: str = TOPIC, partition: int = 0) -> None:
+        opened_topic = self.broker.topics.named(topic)
+        self.broker.publisher.publish(opened_topic, partition, messages(*texts), acks=Acks.LEADER)
+
+    def partition(self, number: int = 0, topic: str = TOPIC) -> Partition:
+        return self.broker.topics.named(topic).partition(number)
+
+    # --- members
+
+    async def join(
+        self,
+        client: str = "worker",
+        *topics: str,
+        group: str = GROUP,
+        start: Position = EARLIEST,
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
+        **more: Any,
+    ) -> View:
+        groups = self.broker.groups
+        command = Join(
+            group=group,
+            client_id=client,
+            topics=topics or (TOPIC,),
+            new_id=groups.new_member_id(client),
+            session_ms=session_ms,
+            rebalance_ms=rebalance_ms,
+            **more,
+        )
+        return await groups.join(command, partial(self.broker.settlement.begin, position=start))
+
+    async def heartbeat(self, member_id: str, *given_up: str, group: str = GROUP) -> View:
+        return await self.broker.groups.heartbeat(self.group(group), self.member(member_id, group), given_up)
+
+    async def leave(self, member_id: str, *, group: str = GROUP) -> None:
+        await self.broker.settlement.leave(self.group(group), self.member(member_id, group))
+
+    def group(self, name: str = GROUP) -> Group:
+        return self.broker.groups.machine.group(name)
+
+    def member(self, member_id: str, group: str = GROUP) -> Member:
+        return self.group(group).member(member_id)
+
+    def owned(self, member_id: str) -> list[int]:
+        """The numbers of its partitions, of one topic."""
+        return [part.partition for part in self.member(member_id).parts]
+
+    # --- messages
+
+    async def park(self, member_id: str, timeout_ms: int = 60_000, *, group: str = GROUP, **more: Any) -> Turn:
+        return await self.broker.poller.park(group, member_id, timeout_ms=timeout_ms, **more)
+
+    async def take(
+        self,
+        member_id: str,
+        turn: Turn | None = None,
+        *,
+        group: str = GROUP,
+        max_messages: int = 100,
+        max_bytes: int = 1 << 20,
+    ) -> Polled:
+        """Without a turn: that of its newest poll."""
+        if turn is None:
+            member = self.member(member_id, group)
+            turn = Turn(self.group(group), member, member.poll)
+        return await self.broker.poller.take(turn, max_messages=max_messages, max_bytes=max_bytes)
+
+    async def poll(
+        self, member_id: str, *, group: str = GROUP, timeout_ms: int = 0, received: int | None = None, **limits: int
+    ) -> Polled:
+        turn = await self.park(member_id, timeout_ms, group=group, received=received)
+        return await self.take(member_id, turn, group=group, **limits)
+
+    async def parked(self, member_id: str, timeout_ms: int = 3600 * 1000) -> "asyncio.Task[Polled]":
+        """A poll that waits, and does wait by now."""
+        parks, number = self.broker.groups.parks, self.group().number
+
+        def park() -> Park | None:
+            return parks._by_group.get(number, {}).get(member_id)
+
+        earlier = park()
+        waiting = asyncio.ensure_future(self.poll(member_id, timeout_ms=timeout_ms))
+        while park() is earlier and not waiting.done():
+            await asyncio.sleep(0)
+        assert not waiting.done(), "it was answered at once"
+        return waiting
+
+    async def texts(self, member_id: str, **more: Any) -> list[str]:
+        """What a poll brings."""
+        return texts(await self.poll(member_id, **more))
+
+    async def commit(
+        self,
+        member_id: str,
+        below: int | Offsets,
+        *,
+        partition: int = 0,
+        group: str = GROUP,
+        **more: int,
+    ) -> None:
+        """`more` is a generation, or what the member has received."""
+        offsets = {TOPIC: {partition: below}} if isinstance(below, int) else below
+        found, member = self.group(group), self.member(member_id, group)
+        await self.broker.settlement.commit(found, member, offsets, **more)
+
+    async def reset(self, place: Place, value: int = 0, *, group: str = GROUP, **more: Any) -> dict[int, int]:
+        return await self.broker.settlement.reset(self.group(group), TOPIC, Position(place, value), **more)
+
+    async def offsets(self, group: str = GROUP) -> dict[str, dict[int, int]]:
+        return await self.broker.settlement.offsets(self.group(group), None)
+
+    async def lag(self, group: str = GROUP, *, topic: str = TOPIC) -> dict[int, Lag]:
+        return (await self.broker.settlement.lag(self.group(group)))[topic]
+
+    def deliveries(self, partition: int = 0, topic: str = TOPIC) -> Deliveries:
+        sidecar = self.partition(partition, topic).sidecar
+        assert sidecar is not None, "no group was ever here"
+        return sidecar.deliveries
+
+
+@asynccontextmanager
+async def consuming(
+    path: Path, *, disk: Disk | None = None, clock: Clock | None = None, **more: Any
+) -> AsyncIterator[Consumers]:
+    """Run it with `run_timed`. At its end the broker is closed."""
+    clock, time = clock or Clock(), MovedTime()
+    async with opened(path, disk=disk, clock=clock, monotonic=time, **more) as broker:
+        yield Consumers(broker, clock, time)
+
+
+def texts(polled: Polled) -> list[str]:
+    records = (record for row in polled.rows for record in codec.decode(row.chunk.data))
+    return [(record.value or b"").decode() for record in records]
+
+
+def places(polled: Polled) -> list[tuple[str, int, int]]:
+    """Topic, partition and offset of each message."""
+    return [
+        (row.topic.meta.name, row.partition, record.offset)
+        for row in polled.rows
+        for record in codec.decode(row.chunk.data)
+    ]
+
+
+def deliveries_of(polled: Polled) -> list[int]:
+    """How often each message was delivered by now."""
+    return [row.deliveries for row in polled.rows for _ in range(row.chunk.count)]
+
+
+def numbered(count: int, first: int = 0) -> Iterable[str]:
+    """Texts to publish: m0, m1, ..."""
+    return [f"m{number}" for number in range(first, first + count)]
