@@ -48,7 +48,7 @@ class Connection:
 
     def __init__(self, exchange: Exchange, *, call_timeout_s: float) -> None:
         self._exchange = exchange
-        self._call_timeout_s = call_timeout_s
+        self.call_timeout_s = call_timeout_s
 
     @classmethod
     async def connect(
@@ -85,7 +85,7 @@ class Connection:
         self, operation: int, parts: Sequence[Bytes], *, answered: bool = True, timeout_s: float | None = None
     ) -> bytes:
         """The payload of the reply; an error of the broker's is raised."""
-        timeout_s = self._call_timeout_s if timeout_s is None else timeout_s
+        timeout_s = self.call_timeout_s if timeout_s is None else timeout_s
         reply = self.submit(operation, parts, answered=answered)
         try:
             async with asyncio.timeout(timeout_s):
@@ -127,7 +127,7 @@ class Connection:
     ) -> Fetched:
         """Records from `offset` on; waits up to `max_wait_ms` when there are none yet, beside the timeout."""
         request = FetchRequest(topic_id, partition, offset, max_bytes, max_count, max_wait_ms).pack()
-        timeout_s = (self._call_timeout_s if timeout_s is None else timeout_s) + max_wait_ms / 1000
+        timeout_s = (self.call_timeout_s if timeout_s is None else timeout_s) + max_wait_ms / 1000
         payload = await self.call(FETCH_BLOCK, (request,), timeout_s=timeout_s)
         fetched = blocks.unpack_fetch_reply(payload)
         return Fetched(*fetched, memoryview(payload)[blocks.FETCH_REPLY.size :])

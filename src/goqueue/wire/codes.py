@@ -7,11 +7,13 @@ from typing import Final
 
 PUBLISH_BLOCK: Final = 1
 FETCH_BLOCK: Final = 2
+POLL_BLOCK: Final = 4
 
 CODES: Final[dict[str, int]] = {
     "publish_block": PUBLISH_BLOCK,
     "fetch_block": FETCH_BLOCK,
     "metadata": 3,
+    "poll_block": POLL_BLOCK,
     "create_topic": 10,
     "list_topics": 11,
     "describe_topic": 12,
@@ -30,7 +32,19 @@ CODES: Final[dict[str, int]] = {
     "stats": 42,
     "cluster": 43,
     "live": 44,
+    "join_group": 50,
+    "heartbeat": 51,
+    "leave_group": 52,
+    "poll": 53,
+    "commit": 54,
+    "group_offsets": 55,
+    "reset_offsets": 56,
+    "group_lag": 57,
+    "list_groups": 58,
+    "describe_group": 59,
+    "delete_group": 60,
+    "rebalance_stats": 61,
 }
-"""Name to code. Only the first two carry bytes of their own (`wire.blocks`); the others carry JSON."""
+"""Name to code. Those that end in `_block` carry bytes of their own (`wire.blocks`, `wire.polls`), the others JSON."""
 
 NAMES: Final[dict[int, str]] = {code: name for name, code in CODES.items()}

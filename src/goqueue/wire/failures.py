@@ -14,6 +14,7 @@ from goqueue.model.errors import (
     InvalidRecord,
     MethodNotAllowed,
     NotBuilt,
+    NotOwner,
     OffsetOutOfRange,
     OutOfSequence,
     ProtocolError,
@@ -39,6 +40,7 @@ CLASSES: Final[dict[str, type[GoQueueError]]] = {
 ATTRIBUTES: Final[dict[type[GoQueueError], dict[str, tuple[str, type]]]] = {
     InvalidRecord: {"index": ("index", int), "reason": ("reason", str)},
     NotBuilt: {"field": ("name", str)},
+    NotOwner: {"refused": ("refused", list)},
     OffsetOutOfRange: {"offset": ("offset", int), "earliest": ("start", int), "latest": ("end", int)},
     OutOfSequence: {"expected": ("expected", int)},
     Quarantined: {"first": ("first", int), "next_offset": ("next_offset", int), "reason": ("reason", str)},

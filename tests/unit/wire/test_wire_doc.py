@@ -5,15 +5,19 @@ import struct
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from goqueue.api.shapes import MemberNews
 from goqueue.model import limits
 from goqueue.model.errors import UnknownTopic
+from goqueue.model.groups import GroupState
 from goqueue.model.publishing import Acks, Durability
 from goqueue.model.record import Producer
-from goqueue.wire import blocks, codes, failures, frames
+from goqueue.wire import blocks, codes, failures, frames, polls
 from goqueue.wire.blocks import FetchReply, FetchRequest, PublishReply, PublishRequest, Range
 from goqueue.wire.frames import Welcome
+from goqueue.wire.polls import PollReply, PollRequest, Row
 
 PAGE = (Path(__file__).parents[3] / "docs/internals/wire.md").read_text(encoding="utf-8")
 
@@ -22,6 +26,10 @@ PUBLISH = PublishRequest(7, 3, Acks.ALL, Producer(1000, 2, 41)).pack()
 PUBLISHED = PublishReply(Durability.DURABLE, (Range(2, 100, 1_700_000_000_000),)).pack()
 FETCH = FetchRequest(7, 3, 100, limits.MIB, 1000, 500).pack()
 FETCHED = FetchReply(102, 0, 102, 2).pack()
+POLL = PollRequest("billing", "w-1", limits.MIB, 500, 30_000, 0).pack()
+NEWS_BYTES = 179
+POLLED = PollReply(1_700_000_000_000_000, 5000, 1, bytes(NEWS_BYTES), 1).pack()[: polls.POLL_REPLY.size]
+ROW = Row(7, 3, 1, 102, 1, 2, bytes(108)).pack_head()
 REFUSED = failures.pack_error(UnknownTopic("no topic 8"))
 
 
@@ -47,6 +55,9 @@ def rows(heading: str) -> list[tuple[str, int, int]]:
         ("Range", blocks.RANGE),
         ("Fetch request", blocks.FETCH_REQUEST),
         ("Fetch reply", blocks.FETCH_REPLY),
+        ("Poll request", polls.POLL_REQUEST),
+        ("Poll reply", polls.POLL_REPLY),
+        ("Row", polls.ROW),
     ],
 )
 def test_a_layout_table_names_every_field_of_its_struct(heading: str, layout: struct.Struct) -> None:
@@ -69,6 +80,16 @@ def test_the_fields_of_an_error_are_those_of_the_code() -> None:
     assert tuple(fields) == failures.ErrorBody.__struct_fields__
 
 
+def test_the_fields_of_the_news_are_those_of_the_code() -> None:
+    kinds = {"string": str, "number": int, "boolean": bool, "array": list[str], "object": dict[str, str]}
+    found = re.findall(r"^\| ([a-z_]+) \| (\w+) \| (.*) \|$", section("News"), re.MULTILINE)
+    shown = {name: kinds[kind] for name, kind, _ in found if kind in kinds}
+    fields = {field.name: field.type for field in msgspec.structs.fields(MemberNews)}
+    assert shown == {name: str if kind is GroupState else kind for name, kind in fields.items()}
+    (states,) = (meaning for name, _, meaning in found if name == "state")
+    assert set(re.findall(r"\w+", states)) - {"or"} == {str(state) for state in GroupState}
+
+
 def test_the_page_states_the_constants() -> None:
     acks = ", ".join(f"{each.value} {each.name.lower()}" for each in Acks)
     durability = ", ".join(f"{each.value} {each.name.lower()}" for each in Durability)
@@ -88,6 +109,11 @@ def test_the_page_states_the_constants() -> None:
         ("Fetch request", f"more than {limits.MAX_BLOCK_BYTES} means that"),
         ("Fetch request", f"more than {limits.MAX_READ_COUNT} means that"),
         ("Fetch request", f"more than {limits.MAX_WAIT_MS} means that"),
+        ("Poll request", f"more than {polls.MAX_POLL_BYTES} means that"),
+        ("Poll request", f"more than {limits.MAX_POLL_MESSAGES} means that"),
+        ("Poll request", f"more than {limits.MAX_WAIT_MS} means that"),
+        ("Poll request", f"{polls.UNKNOWN}: does not keep track"),
+        ("Poll request", f"{polls.UNKNOWN}: none"),
         ("Sequences", f"at most\n{limits.REMEMBERED_RUNS} blocks"),
     ):
         assert text in section(heading), (heading, text)
@@ -106,5 +132,10 @@ def test_the_examples_are_the_bytes_of_the_code() -> None:
         + frames.pack_header(codes.FETCH_BLOCK, frames.OK, 10, len(FETCHED) + 108)
         + FETCHED,
         frames.pack_header(codes.FETCH_BLOCK, frames.ERROR, 11, len(REFUSED)),
+        frames.pack_header(codes.POLL_BLOCK, frames.OK, 12, len(POLL))
+        + POLL
+        + frames.pack_header(codes.POLL_BLOCK, frames.OK, 12, len(POLLED) + NEWS_BYTES + len(ROW) + 108)
+        + POLLED
+        + ROW,
     ]
     assert f"`{REFUSED.decode()}`" in section("Examples")

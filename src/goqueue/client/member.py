@@ -1,0 +1,165 @@
+"""A member of a group, over one connection at a time: join, poll, commit, leave.
+
+It keeps what a member must remember between polls: its id, what it was last told, and the last reply that arrived, so
+that a reply lost on the way comes again. A reply that is not understood counts as one that did not arrive. When the
+connection is lost give it another one (`connection`); the broker still knows the member. It polls once at a time and
+does nothing by itself.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple, Self
+
+import msgspec
+
+from goqueue.client.connection import Connection
+from goqueue.model import limits
+from goqueue.model.errors import NotOwner, ProtocolError
+from goqueue.wire.codes import CODES, POLL_BLOCK
+from goqueue.wire.polls import UNKNOWN, PollRequest, Row, unpack_poll_reply
+
+_NOTHING_RECEIVED: Final = 0
+"""Not UNKNOWN: also the very first reply comes again when it is lost."""
+
+
+class News(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member has, and what it is to give up: finish, commit, and poll."""
+
+    member_id: str
+    generation: int
+    state: str
+    assigned_partitions: list[str]
+    revoke: list[str]
+    topics: dict[str, str] = {}
+
+
+_DECODER: Final = msgspec.json.Decoder(News)
+
+
+class Delivered(NamedTuple):
+    """Messages of one partition. `block` is valid as long as somebody holds it."""
+
+    topic: str
+    partition: int
+    epoch: int
+    poll: int
+    next_offset: int
+    deliveries: int
+    records: int
+    block: memoryview
+
+
+class Member:
+    """Made by `Member.join`."""
+
+    def __init__(self, connection: Connection, group: str, news: News) -> None:
+        self.connection = connection
+        self.group = group
+        self.news = news
+        self._version = UNKNOWN
+        self._received = _NOTHING_RECEIVED
+        self._names: dict[int, str] = {}
+        """Of all topics it was told of, by id: messages of one that was deleted may still come."""
+
+    @classmethod
+    async def join(
+        cls, connection: Connection, group: str, topics: Iterable[str], *, client_id: str = "client", **fields: Any
+    ) -> Self:
+        """`fields` are those of the join operation."""
+        request = {"group": group, "client_id": client_id, "topics": list(topics), **fields}
+        return cls(connection, group, _understand(await connection.ask(CODES["join_group"], request)))
+
+    @property
+    def member_id(self) -> str:
+        return self.news.member_id
+
+    @property
+    def assigned(self) -> list[str]:
+        return self.news.assigned_partitions
+
+    async def poll(
+        self, *, max_messages: int = 500, max_bytes: int = limits.MIB, max_wait_ms: int = 0
+    ) -> list[Delivered]:
+        """Messages, or none when the time is up or there is news. What was revoked before counts as heard of."""
+        request = PollRequest(
+            self.group, self.member_id, max_bytes, max_messages, max_wait_ms, self._received, self._version
+        )
+        payload = await self.connection.call(
+            POLL_BLOCK, (request.pack(),), timeout_s=self.connection.call_timeout_s + max_wait_ms / 1000
+        )
+        reply, rows = unpack_poll_reply(payload)
+        if reply.news:
+            self._hear(reply.news)
+            self._version = reply.version
+        delivered = [self._show(row, reply.number) for row in rows]
+        if rows:
+            self._received = reply.number
+        return delivered
+
+    def _hear(self, told: bytes) -> None:
+        try:
+            news = _DECODER.decode(told)
+            names = {int(topic_id, 16): name for name, topic_id in news.topics.items()}
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise _not_understood(error) from error
+        self.news = news
+        self._names.update(names)
+
+    def _show(self, row: Row, poll: int) -> Delivered:
+        topic = self._names.get(row.topic_id)
+        if topic is None:
+            self._version = UNKNOWN  # then the next reply tells the ids again
+            raise ProtocolError(f"messages of a topic with id {row.topic_id:016x}, which this member did not join")
+        block = memoryview(row.block)
+        return Delivered(topic, row.partition, row.epoch, poll, row.next_offset, row.deliveries, row.records, block)
+
+    async def commit(self, delivered: Iterable[Delivered], *, generation: int | None = None) -> None:
+        """Settle these and what was delivered before them in the same partitions; nothing that came after them.
+
+        A NotOwner names the partitions that are no longer this member's; the others are settled.
+        """
+        offsets: dict[tuple[str, int], int] = {}
+        polls: dict[tuple[str, int], int] = {}
+        for each in delivered:
+            part = each.topic, each.partition
+            offsets[part] = max(each.next_offset, offsets.get(part, 0))
+            polls[part] = max(each.poll, polls.get(part, 0))
+        by_poll: dict[int, dict[str, dict[str, int]]] = {}
+        for (topic, partition), poll in polls.items():
+            by_poll.setdefault(poll, {}).setdefault(topic, {})[str(partition)] = offsets[topic, partition]
+        refusals = []
+        for received, numbers in by_poll.items():
+            try:
+                await self.commit_offsets(numbers, generation=generation, received=received)
+            except NotOwner as refusal:
+                refusals.append(refusal)
+        if refusals:
+            raise NotOwner(str(refusals[0]), refused=[name for refusal in refusals for name in refusal.refused])
+
+    async def commit_offsets(
+        self, offsets: dict[str, dict[str, int]], *, generation: int | None = None, received: int | None = None
+    ) -> None:
+        request: dict[str, Any] = {"group": self.group, "member_id": self.member_id, "offsets": offsets}
+        if generation is not None:
+            request["generation"] = generation
+        if received is not None:
+            request["received"] = received
+        await self.connection.ask(CODES["commit"], request)
+
+    async def heartbeat(self) -> None:
+        request = {"group": self.group, "member_id": self.member_id}
+        told = _understand(await self.connection.ask(CODES["heartbeat"], request))
+        self.news = msgspec.structs.replace(told, topics=self.news.topics)
+
+    async def leave(self) -> None:
+        await self.connection.ask(CODES["leave_group"], {"group": self.group, "member_id": self.member_id})
+
+
+def _understand(reply: dict[str, Any]) -> News:
+    try:
+        return msgspec.convert(reply, News)
+    except msgspec.ValidationError as error:
+        raise _not_understood(error) from error
+
+
+def _not_understood(error: Exception) -> ProtocolError:
+    return ProtocolError(f"what the broker says about a member is not understood: {error}")
