@@ -10,7 +10,7 @@ from goqueue import __version__
 from goqueue.api import shapes
 from goqueue.api.operations import OPERATIONS, PATH_FIELDS, Operation
 from goqueue.model import limits
-from goqueue.model.names import TOPIC_PATTERN
+from goqueue.model.names import GROUP_PATTERN, TOPIC_PATTERN
 from goqueue.wire.failures import ErrorBody
 
 _EVERYWHERE: Final = (400, 429, 503)
@@ -20,6 +20,7 @@ _PATH_SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "topic": {"type": "string", "pattern": TOPIC_PATTERN},
     "partition": {"type": "integer", "minimum": 0, "maximum": limits.MAX_PARTITIONS_PER_TOPIC - 1},
     "producer_id": {"type": "integer", "minimum": 1, "maximum": limits.MAX_OFFSET - 1},
+    "group": {"type": "string", "pattern": GROUP_PATTERN},
 }
 
 

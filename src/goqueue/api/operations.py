@@ -1,7 +1,7 @@
 """The one table of operations: name, how HTTP reaches it, what it takes and gives, what does it.
 
 HTTP routes, the OpenAPI document, the wire door's codes and `embedded` calls all come from here. To add an operation:
-its shapes in `shapes.py`, its handler in `handlers/`, its code in `wire/codes.py`, a line here.
+its shapes in `shapes/`, its handler in `handlers/`, its code in `wire/codes.py`, a line here.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from goqueue.api import shapes
-from goqueue.api.handlers import broker, producers, publishing, reading, topics
+from goqueue.api.handlers import broker, groups, producers, publishing, reading, topics
 from goqueue.api.refusals import refuse
 from goqueue.api.service import Service
 from goqueue.model import limits
@@ -18,12 +18,13 @@ from goqueue.model.errors import InvalidRequest, TooLarge
 from goqueue.wire.codes import CODES
 
 Handler = Callable[..., Awaitable[Any]]
+"""Takes the service, the request, and the fields of the path by their names."""
 
 _OK: Final = 200
 _CREATED: Final = 201
 _UNAVAILABLE: Final = 503
 
-PATH_FIELDS: Final[dict[str, type]] = {"topic": str, "partition": int, "producer_id": int}
+PATH_FIELDS: Final[dict[str, type]] = {"topic": str, "partition": int, "producer_id": int, "group": str}
 """What may stand in braces in a path. Numbers are checked there, names by whoever looks them up."""
 
 
@@ -45,6 +46,11 @@ class Operation(NamedTuple):
     """How large a request as JSON may be."""
     reply_bytes: int = 0
     """What a reply may hold in memory, when that is much."""
+    park: Handler | None = None
+    """Waits until there is something to answer, holding nothing; run before room for the reply is taken. Ends when the
+    client leaves. What it returns the handler gets as `parked`."""
+    undo: Callable[[Service, Any], None] | None = None
+    """What takes a reply back that could not be written."""
 
     @property
     def code(self) -> int:
@@ -74,13 +80,21 @@ class Operation(NamedTuple):
 
     async def call(self, service: Service, fields: dict[str, Any]) -> shapes.Reply:
         """Run it with fields that are not checked yet: those of the path and of the request together."""
+        if not self.while_stopping:
+            service.broker.check()
         path = self.path_of(fields)
         rest = {name: value for name, value in fields.items() if name not in path}
         try:
             request = msgspec.convert(rest, self.request)
         except msgspec.ValidationError as error:
             raise refuse(error, self.request) from None
-        reply: shapes.Reply = await self.handler(service, request, **path)
+        if self.park is not None:
+            path["parked"] = await self.park(service, request, **path)
+        await service.broker.replies.take(self.reply_bytes, timeout_s=limits.ADMISSION_WAIT_S)
+        try:
+            reply: shapes.Reply = await self.handler(service, request, **path)
+        finally:
+            service.broker.replies.give(self.reply_bytes)
         return reply
 
 
@@ -156,6 +170,59 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "producer_heartbeat", "Ask whether a producer id is good", "POST", ("/producers/{producer_id}/heartbeat",),
         shapes.ProducerHeartbeat, shapes.ProducerReply, producers.producer_heartbeat, refusals=(404, 409),
+    ),
+    Operation(
+        "poll", "Wait for messages and take them", "GET", ("/groups/{group}/poll",),
+        shapes.Poll, shapes.Polled, groups.poll, refusals=(404, 409), reply_bytes=limits.MAX_JSON_READ_BYTES,
+        park=groups.park_poll, undo=groups.undo_poll,
+    ),
+    Operation(
+        "commit", "Settle what was delivered below an offset",
+        "POST", ("/groups/{group}/offsets", "/groups/{group}/commit"),
+        shapes.Commit, shapes.Committed, groups.commit, refusals=(404, 409),
+    ),
+    Operation(
+        "heartbeat", "Say that a member is there; learn what it has and what it is to give up",
+        "POST", ("/groups/{group}/heartbeat",),
+        shapes.Heartbeat, shapes.MemberReply, groups.heartbeat, refusals=(404, 409),
+    ),
+    Operation(
+        "join_group", "Join a group; it is created if there is none", "POST", ("/groups/{group}/join",),
+        shapes.JoinGroup, shapes.MemberReply, groups.join_group, refusals=(404, 409),
+    ),
+    Operation(
+        "leave_group", "Leave a group", "POST", ("/groups/{group}/leave",),
+        shapes.LeaveGroup, shapes.Left, groups.leave_group, refusals=(404, 409),
+    ),
+    Operation(
+        "group_offsets", "Up to where a group has settled everything", "GET", ("/groups/{group}/offsets",),
+        shapes.AskOffsets, shapes.GroupOffsets, groups.group_offsets, refusals=(404,),
+        reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "reset_offsets", "Move a group to another place in a topic", "POST", ("/groups/{group}/offsets/reset",),
+        shapes.ResetOffsets, shapes.GroupOffsets, groups.reset_offsets, refusals=(404,),
+    ),
+    Operation(
+        "group_lag", "How far a group is behind", "GET", ("/groups/{group}/lag",),
+        shapes.Nothing, shapes.GroupLag, groups.group_lag, refusals=(404,), reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "list_groups", "List the groups", "GET", ("/groups",),
+        shapes.Nothing, shapes.GroupList, groups.list_groups, reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "describe_group", "Describe a group: its members and what they have", "GET", ("/groups/{group}",),
+        shapes.Nothing, shapes.GroupDescription, groups.describe_group, refusals=(404,),
+        reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "delete_group", "Delete a group that has no members", "DELETE", ("/groups/{group}",),
+        shapes.Nothing, shapes.GroupDeleted, groups.delete_group, refusals=(404, 409),
+    ),
+    Operation(
+        "rebalance_stats", "How often and how long groups rebalanced", "GET", ("/rebalance/stats",),
+        shapes.Nothing, shapes.RebalanceStats, groups.rebalance_stats,
     ),
     Operation(
         "health", "Whether the broker takes requests", "GET", ("/readyz", "/healthz", "/health", "/admin/health"),

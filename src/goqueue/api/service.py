@@ -1,10 +1,19 @@
 """What a handler works with: the broker, and what the doors know besides."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from goqueue.broker.broker import Broker
-from goqueue.telemetry.exposition import BrokerReading, PartitionReading, TopicReading
+from goqueue.broker.topic import OpenTopic
+from goqueue.groups.group import Group
+from goqueue.telemetry.exposition import (
+    BrokerReading,
+    GroupReading,
+    GroupsReading,
+    LagReading,
+    PartitionReading,
+    TopicReading,
+)
 from goqueue.telemetry.meters import RequestMeterSet
 
 
@@ -45,6 +54,29 @@ class Readings:
                     for partition in topic.partitions
                 ],
             )
+
+    def groups(self) -> GroupsReading:
+        broker = self._service.broker
+        groups = list(broker.groups.machine.by_name.values())
+        return GroupsReading(
+            broker.group_meters,
+            (GroupReading(group.name, len(group.members), self._lags_of(group)) for group in groups),
+            waiting_polls=len(broker.groups.parks),
+        )
+
+    def _lags_of(self, group: Group) -> Iterator[LagReading]:
+        """Only what is in memory is looked at, and only when it is asked for: groups times partitions are many."""
+        broker = self._service.broker
+        if broker.groups.machine.by_number.get(group.number) is not group:
+            return  # it was deleted since the scrape began; its partitions have forgotten what it settled
+        by_id = broker.topics.by_id
+        topics = [by_id[topic_id] for topic_id in group.started if topic_id in by_id]
+        for topic in sorted(topics, key=lambda topic: topic.meta.name):
+            yield LagReading(topic.meta.name, self._lags_in(group, topic))
+
+    def _lags_in(self, group: Group, topic: OpenTopic) -> Iterator[tuple[int, int]]:
+        standing = self._service.broker.settlement.standing
+        return ((partition.number, standing(group, partition)[1]) for partition in topic.partitions)
 
     def broker(self) -> BrokerReading:
         broker = self._service.broker

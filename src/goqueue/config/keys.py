@@ -1,7 +1,7 @@
 """The one table of keys: what a file, the environment and the flags may set, and what each key is when nobody does.
 
-To add a key, add its row here and its field to `Settings`. A key whose feature is not built has `lacks`: it is known,
-so that files written for later versions are understood, and refused unless it has its default.
+To add a key, add its row here and its field to `Settings`. A key whose feature is not built, or that leaves no choice,
+has `lacks`: it is known, so that files written for others are understood, and refused unless it has its default.
 """
 
 from typing import Final
@@ -17,8 +17,25 @@ from goqueue.model.settings import Fsync
 _MAX_HOURS: Final = limits.MAX_DURATION_MS // (3600 * 1000)
 _NO_GRPC: Final = "gRPC is not built yet"
 _NO_CLUSTER: Final = "several nodes are not built yet"
-_NO_GROUPS: Final = "consumer groups are not built yet"
+_NO_LEASES: Final = "acknowledging single messages is not built yet"
+_ONE_WAY: Final = "consumers keep the partitions that do not move, there is no other way"
 _BY_BYTES: Final = "the time index goes by bytes, with storage.indexIntervalBytes"
+_MIN_HEARTBEAT_MS: Final = 100
+
+
+class _Span(Duration):
+    """A duration between two bounds, both included."""
+
+    def __init__(self, low_ms: int, high_ms: int) -> None:
+        self._low_ms, self._high_ms = low_ms, high_ms
+        bounds = f"at least {self.show(low_ms)} and at most {self.show(high_ms)}"
+        self.wanted = f"a duration like 250ms or 30s, or a number of seconds, {bounds}"
+
+    def parse(self, text: str) -> int:
+        value = super().parse(text)
+        if not self._low_ms <= value <= self._high_ms:
+            raise ValueError(text)
+        return value
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,7 +210,7 @@ KEYS: Final = (
         variable="GOQUEUE_DEFAULTS_DELIVERY_VISIBILITY_TIMEOUT",
         kind=Duration(),
         default="30s",
-        lacks=_NO_GROUPS,
+        lacks=_NO_LEASES,
         about="How long a consumer may keep a message before it is delivered again.",
     ),
     Key(
@@ -201,7 +218,7 @@ KEYS: Final = (
         variable="GOQUEUE_DEFAULTS_DELIVERY_MAX_RETRIES",
         kind=Whole(0),
         default="3",
-        lacks=_NO_GROUPS,
+        lacks=_NO_LEASES,
         about="Deliveries after the first one before a message is a dead letter.",
     ),
     Key(
@@ -209,34 +226,31 @@ KEYS: Final = (
         variable="GOQUEUE_DEFAULTS_DELIVERY_DLQ_ENABLED",
         kind=Switch(),
         default="true",
-        lacks=_NO_GROUPS,
+        lacks=_NO_LEASES,
         about="Keep dead letters in a topic of their own.",
     ),
     Key(
         path="consumer.sessionTimeout",
         variable="GOQUEUE_CONSUMER_SESSION_TIMEOUT",
-        kind=Duration(),
+        kind=_Span(limits.MIN_SESSION_MS, limits.MAX_SESSION_MS),
         default="30s",
         field="consumer.session_timeout_ms",
-        lacks=_NO_GROUPS,
-        about="For clients: how long a consumer may be silent before its partitions go to others.",
+        about="How long a consumer that does not say may be silent before its partitions go to others.",
     ),
     Key(
         path="consumer.heartbeatInterval",
         variable="GOQUEUE_CONSUMER_HEARTBEAT_INTERVAL",
-        kind=Duration(),
+        kind=_Span(_MIN_HEARTBEAT_MS, limits.MAX_SESSION_MS),
         default="3s",
         field="consumer.heartbeat_interval_ms",
-        lacks=_NO_GROUPS,
-        about="For clients: how often a consumer says that it is there.",
+        about="For clients: how often a consumer says that it is there; less than the session timeout.",
     ),
     Key(
         path="consumer.maxPollRecords",
         variable="GOQUEUE_CONSUMER_MAX_POLL_RECORDS",
-        kind=Whole(1, limits.MAX_READ_COUNT),
+        kind=Whole(1, limits.MAX_POLL_MESSAGES),
         default="500",
         field="consumer.max_poll_records",
-        lacks=_NO_GROUPS,
         about="For clients: messages one poll brings at most.",
     ),
     Key(
@@ -245,8 +259,8 @@ KEYS: Final = (
         kind=Choice({"cooperative": "cooperative"}),
         default="cooperative",
         field="consumer.rebalance_protocol",
-        lacks=_NO_GROUPS,
-        about="For clients: how partitions move between consumers; there is only this way.",
+        lacks=_ONE_WAY,
+        about="For clients: how partitions move between consumers.",
     ),
     Key(
         path="producer.batchSize",

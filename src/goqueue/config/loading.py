@@ -140,12 +140,24 @@ def _clashes(values: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[
             f"storage.indexIntervalBytes is {interval} and storage.segmentSize {segment}; "
             "the interval must not be larger than a segment",
         )
+    heartbeat, session = values.get("consumer.heartbeatInterval"), values.get("consumer.sessionTimeout")
+    if heartbeat is not None and session is not None and heartbeat >= session:
+        yield Problem(
+            _decisive(sources, "consumer.heartbeatInterval", "consumer.sessionTimeout"),
+            f"consumer.heartbeatInterval is {_shown('consumer.heartbeatInterval', heartbeat)} and "
+            f"consumer.sessionTimeout {_shown('consumer.sessionTimeout', session)}; a heartbeat must come before the "
+            "session times out, best several of them",
+        )
     for (one, here), (other, there) in combinations(_addresses(values), 2):
         if here.collides(there):
             yield Problem(
                 _decisive(sources, other, one),
                 f"{one} is {here} and {other} {there}; give each a port of its own, or 0 for a free one",
             )
+
+
+def _shown(path: str, value: Any) -> str:
+    return BY_PATH[path].kind.show(value)
 
 
 def _decisive(sources: Mapping[str, str], *paths: str) -> str:

@@ -56,7 +56,9 @@ class ConsumerDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """What the broker tells consumers to do unless they know better."""
 
     session_timeout_ms: int
+    """Also what the broker takes for a consumer that does not name its own."""
     heartbeat_interval_ms: int
+    """Less than the session timeout."""
     max_poll_records: int
     rebalance_protocol: str
 

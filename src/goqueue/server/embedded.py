@@ -80,13 +80,21 @@ class EmbeddedBroker:
         if found is None:
             raise UnknownOperation(f"there is no operation {operation!r}; there are {', '.join(BY_NAME)}")
         server = self._running()
+        left = threading.Event()
 
         async def work() -> Any:
             if not found.while_stopping:
                 server.broker.check()
-            return msgspec.to_builtins(await found.call(server.service, fields))
+            reply = await found.call(server.service, fields)
+            if left.is_set() and found.undo is not None:
+                found.undo(server.service, reply)
+            return msgspec.to_builtins(reply)
 
-        return self._run(work())
+        try:
+            return self._run(work())
+        except KeyboardInterrupt:  # the call goes on by itself; what it gives out nobody takes
+            left.set()
+            raise
 
     def _running(self) -> Server:
         if self._server is None or self._loop is None:
@@ -143,6 +151,8 @@ class EmbeddedBroker:
         with self._guard:
             self._refusing = True
             calls = [asyncio.wrap_future(call) for call in self._calls]
+        if self._server is not None:
+            self._server.broker.groups.parks.close()  # who waits for messages is answered
         if calls:
             _, late = await asyncio.wait(calls, timeout=limits.DRAIN_GRACE_S)
             for call in late:

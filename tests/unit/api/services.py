@@ -13,7 +13,10 @@ from goqueue.io.disk import Disk
 from goqueue.telemetry.meters import RequestMeterSet
 from tests.unit.broker.brokers import Clock, opened
 
-CLIENT_DEFAULTS: dict[str, dict[str, Any]] = {"producer": {"linger_ms": 0}, "consumer": {"max_poll_records": 500}}
+CLIENT_DEFAULTS: dict[str, dict[str, Any]] = {
+    "producer": {"linger_ms": 0},
+    "consumer": {"max_poll_records": 500, "session_timeout_ms": 30_000},
+}
 
 
 class Served:
@@ -31,6 +34,7 @@ class Served:
 
 @asynccontextmanager
 async def served(path: Path, *, disk: Disk | None = None, **more: Any) -> AsyncIterator[Served]:
+    """`more` is what a broker is told, or `monotonic`, its other clock."""
     clock = Clock()
     async with opened(path, disk=disk, clock=clock, **more) as broker:
         meters = RequestMeterSet(doors=("test",), operations=())

@@ -1,5 +1,6 @@
 """The one table of operations: complete, consistent, and the same for every door."""
 
+import asyncio
 import inspect
 import re
 from pathlib import Path
@@ -13,9 +14,10 @@ from goqueue.api.operations import BY_CODE, BY_NAME, OPERATIONS, PATH_FIELDS, Op
 from goqueue.api.refusals import PLANNED, refuse
 from goqueue.api.service import Service
 from goqueue.model import limits
-from goqueue.model.errors import InvalidRequest, NotBuilt, UnknownTopic
+from goqueue.model.errors import Draining, InvalidRequest, NotBuilt, UnknownTopic
 from goqueue.wire.codes import CODES
-from tests.support.loop import run
+from tests.support.loop import run, turns
+from tests.unit.api.parking import REPLY_BYTES, Waiting
 from tests.unit.api.services import served
 
 every_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
@@ -29,7 +31,7 @@ def fields_of(path: str) -> list[str]:
 
 
 def test_every_operation_has_a_code_and_every_code_an_operation() -> None:
-    assert {operation.name for operation in OPERATIONS} == CODES.keys() - {"publish_block", "fetch_block"}
+    assert {operation.name for operation in OPERATIONS} == CODES.keys() - {"publish_block", "fetch_block", "poll_block"}
     assert {code: operation.name for code, operation in BY_CODE.items()} == {
         CODES[operation.name]: operation.name for operation in OPERATIONS
     }
@@ -54,7 +56,8 @@ def test_all_paths_of_an_operation_have_the_same_known_fields(operation: Operati
 @every_operation
 def test_a_handler_takes_what_the_table_gives_it(operation: Operation) -> None:
     parameters = list(inspect.signature(operation.handler).parameters)
-    assert parameters == ["service", "request", *operation.path_fields]
+    found = () if operation.park is None else ("parked",)
+    assert parameters == ["service", "request", *operation.path_fields, *found]
     hints = get_type_hints(operation.handler)
     assert hints["service"] is Service
     assert hints["request"] is operation.request
@@ -64,6 +67,18 @@ def test_a_handler_takes_what_the_table_gives_it(operation: Operation) -> None:
     }
     assert inspect.iscoroutinefunction(operation.handler)
     assert operation.handler.__name__ == operation.name
+
+
+@every_operation
+def test_what_waits_for_an_operation_takes_the_same_and_gives_it_what_it_found(operation: Operation) -> None:
+    if operation.park is not None:
+        hints = get_type_hints(operation.park)
+        wanted = {**hints, "return": operation.reply, "parked": hints["return"]}
+        assert get_type_hints(operation.handler) == wanted
+        assert inspect.iscoroutinefunction(operation.park)
+    if operation.undo is not None:
+        assert list(inspect.signature(operation.undo).parameters) == ["service", "reply"]
+        assert not inspect.iscoroutinefunction(operation.undo)
 
 
 @every_operation
@@ -182,5 +197,48 @@ def test_a_topic_is_looked_up_by_whoever_needs_it(tmp_path: Path) -> None:
                 for name in ("nope", "../../etc", "\x00", "x" * 10_000):
                     with pytest.raises(UnknownTopic):
                         await broker.call(operation, topic=name)
+
+    run(go())
+
+
+def test_a_call_waits_first_and_takes_room_for_its_reply_then(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            waiting, replies = Waiting(), broker.broker.replies
+            task = asyncio.ensure_future(waiting.wait.call(broker.service, {"topic": "orders", "chars": 2}))
+            await turns()
+            assert (waiting.events, replies.held) == (["parked"], 0)
+            waiting.gate.clear()
+            waiting.bell.set()
+            await turns()
+            assert (waiting.events, replies.held) == (["parked", "begun"], REPLY_BYTES)
+            waiting.gate.set()
+            assert msgspec.to_builtins(await task) == {"text": "xx"}
+            assert replies.held == 0
+
+    run(go())
+
+
+def test_a_call_that_is_given_up_while_it_waits_holds_nothing(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            waiting = Waiting()
+            task = asyncio.ensure_future(waiting.wait.call(broker.service, {"topic": "orders"}))
+            await turns()
+            task.cancel()
+            await turns()
+            assert waiting.events == ["parked", "left"]
+            assert broker.broker.replies.held == 0
+
+    run(go())
+
+
+def test_a_broker_that_stops_takes_no_call_but_those_about_itself(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            broker.broker.drain()
+            assert (await broker.call("health"))["status"] == "draining"
+            with pytest.raises(Draining):
+                await broker.call("list_topics")
 
     run(go())

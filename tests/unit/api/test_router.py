@@ -8,7 +8,7 @@ from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, MethodNotAllowed, UnknownOperation
 
 ROUTER = Router(OPERATIONS)
-VALUES: dict[str, object] = {"topic": "orders", "partition": 7, "producer_id": 12}
+VALUES: dict[str, object] = {"topic": "orders", "partition": 7, "producer_id": 12, "group": "billing"}
 
 
 @pytest.mark.parametrize("prefix", ["", "/v1"])

@@ -11,6 +11,7 @@ from goqueue.config.keys import KEYS, Key
 from goqueue.config.loading import load
 from goqueue.config.problems import ConfigProblems
 from goqueue.config.settings import LogFormat, LogLevel, Settings
+from goqueue.model import limits
 from goqueue.model.publishing import Acks
 from goqueue.model.settings import Fsync, LogSettings
 from goqueue.model.topic import DEFAULT_PARTITIONS, TopicSettings
@@ -109,6 +110,9 @@ OTHER = {
     "defaults.topic.partitions": ("6", 6),
     "defaults.topic.retention.hours": ("-1", None),
     "defaults.topic.retention.bytes": ("10GB", 10**10),
+    "consumer.sessionTimeout": ("1m30s", 90_000),
+    "consumer.heartbeatInterval": ("250ms", 250),
+    "consumer.maxPollRecords": ("10000", 10_000),
     "producer.batchSize": ("16384", 16384),
     "producer.lingerMs": ("5", 5),
     "producer.acks": ("all", Acks.ALL),
@@ -163,7 +167,7 @@ def test_a_door_that_is_not_built_may_be_closed(text: str) -> None:
 
 
 def test_a_default_written_in_other_words_is_the_default() -> None:
-    loaded(assignments=["consumer.sessionTimeout=30", "consumer.heartbeatInterval=3000ms"])
+    loaded(assignments=["defaults.delivery.visibilityTimeout=30000ms", "consumer.rebalanceProtocol=Cooperative"])
 
 
 def test_what_is_overridden_need_not_be_built() -> None:
@@ -241,6 +245,61 @@ def test_an_index_interval_is_not_larger_than_a_segment() -> None:
     assert problems(assignments=["storage.segmentSize=4KiB", "storage.indexIntervalBytes=8KiB"]) == [
         "flag --set storage.indexIntervalBytes: storage.indexIntervalBytes is 8192 and storage.segmentSize 4096; "
         "the interval must not be larger than a segment"
+    ]
+
+
+@pytest.mark.parametrize(("session", "heartbeat"), [("1s", "999ms"), ("1h", "100ms"), ("3600", "3599s"), ("30s", "3s")])
+def test_a_session_lasts_longer_than_the_time_between_two_heartbeats(session: str, heartbeat: str) -> None:
+    loaded(assignments=[f"consumer.sessionTimeout={session}", f"consumer.heartbeatInterval={heartbeat}"])
+
+
+@pytest.mark.parametrize("heartbeat", ["10s", "10001ms", "1h"])
+def test_a_heartbeat_that_comes_too_late_for_its_session_is_refused(heartbeat: str) -> None:
+    (found,) = problems(assignments=["consumer.sessionTimeout=10s", f"consumer.heartbeatInterval={heartbeat}"])
+    shown = "3600s" if heartbeat == "1h" else heartbeat
+    assert found == (
+        f"flag --set consumer.heartbeatInterval: consumer.heartbeatInterval is {shown} and consumer.sessionTimeout "
+        "10s; a heartbeat must come before the session times out, best several of them"
+    )
+
+
+def test_a_session_too_short_for_the_default_heartbeat_is_refused_where_it_is_written() -> None:
+    (found,) = problems(environ={"GOQUEUE_CONSUMER_SESSION_TIMEOUT": "2s"})
+    assert found.startswith("environment GOQUEUE_CONSUMER_SESSION_TIMEOUT: consumer.heartbeatInterval is 3s and ")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "bounds"),
+    [
+        ("consumer.sessionTimeout=999ms", "at least 1s and at most 3600s"),
+        ("consumer.sessionTimeout=1h1ms", "at least 1s and at most 3600s"),
+        ("consumer.sessionTimeout=soon", "at least 1s and at most 3600s"),
+        ("consumer.heartbeatInterval=99ms", "at least 100ms and at most 3600s"),
+        ("consumer.heartbeatInterval=0", "at least 100ms and at most 3600s"),
+        ("consumer.maxPollRecords=0", "at least 1 and at most 10000"),
+        ("consumer.maxPollRecords=10001", "at least 1 and at most 10000"),
+    ],
+)
+def test_what_consumers_are_told_has_its_bounds(assignment: str, bounds: str) -> None:
+    (found,) = problems(assignments=[assignment])
+    path, _, text = assignment.partition("=")
+    assert found.startswith(f"flag --set {path}: {path} is {text!r}; it must be ")
+    assert found.endswith(bounds)
+
+
+def test_the_bounds_are_those_of_the_product() -> None:
+    shortest = loaded(assignments=["consumer.sessionTimeout=1s", "consumer.heartbeatInterval=100ms"]).consumer
+    longest = loaded(assignments=["consumer.sessionTimeout=1h", "consumer.maxPollRecords=10000"]).consumer
+    assert shortest.session_timeout_ms == limits.MIN_SESSION_MS
+    assert longest.session_timeout_ms == limits.MAX_SESSION_MS
+    assert longest.max_poll_records == limits.MAX_POLL_MESSAGES
+
+
+@pytest.mark.parametrize("word", ["eager", "range", ""])
+def test_partitions_move_in_one_way_only(word: str) -> None:
+    assert problems(environ={"GOQUEUE_CONSUMER_REBALANCE_PROTOCOL": word}) == [
+        f"environment GOQUEUE_CONSUMER_REBALANCE_PROTOCOL: consumer.rebalanceProtocol is {word!r}; consumers keep the "
+        "partitions that do not move, there is no other way, so it must be cooperative"
     ]
 
 

@@ -1,7 +1,6 @@
 """Simple reads as JSON: by partition or over a whole topic, from an offset or a time."""
 
 import asyncio
-from base64 import b64encode
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -9,14 +8,14 @@ from msgspec import UNSET, UnsetType
 
 from goqueue import codec
 from goqueue.api import shapes
+from goqueue.api.handlers.showing import show_read
 from goqueue.api.service import Service
 from goqueue.broker.partition import Partition
 from goqueue.broker.topic import OpenTopic
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, Quarantined
-from goqueue.model.names import message_id
 from goqueue.model.record import Record
-from goqueue.model.times import parse_time, show_time
+from goqueue.model.times import parse_time
 
 _Row = tuple[int, int, int, Record]
 """Time, partition, offset, and the record."""
@@ -36,7 +35,7 @@ async def read_partition(
 ) -> shapes.Messages:
     opened = service.broker.topics.named(topic)
     found = await _read(service, opened, opened.partition(partition), request, request.max_bytes)
-    messages = [_show(topic, partition, record) for record in found.records]
+    messages = [show_read(topic, partition, record) for record in found.records]
     return shapes.Messages(messages=messages, next_offset=found.next_offset)
 
 
@@ -56,7 +55,7 @@ async def read_topic(service: Service, request: shapes.ReadPartition, topic: str
         await asyncio.sleep(0)  # many partitions take long together: others get their turn
     next_offsets = {str(number): offset for number, offset in page.next_offsets.items()}
     return shapes.TopicMessages(
-        messages=[_show(topic, number, record) for _, number, _, record in page.rows],
+        messages=[show_read(topic, number, record) for _, number, _, record in page.rows],
         next_offsets=next_offsets,
         next_offset=next_offsets["0"] if count == 1 else UNSET,
     )
@@ -148,41 +147,3 @@ async def _read(
 def _time(text: str | UnsetType) -> int | None:
     """A plus sign in a query arrives as a space unless it was escaped."""
     return None if text is UNSET else parse_time(text.replace(" ", "+"))
-
-
-def _show(topic: str, partition: int, record: Record) -> shapes.ReadMessage:
-    try:
-        key = None if record.key is None else record.key.decode()
-        value = None if record.value is None else record.value.decode()
-        pairs = [(name, text.decode()) for name, text in record.headers]
-        encoding = None
-    except UnicodeDecodeError:
-        key, value = _base64(record.key), _base64(record.value)
-        pairs = [(name, b64encode(text).decode()) for name, text in record.headers]
-        encoding = "base64"
-    pairs = [(_readable(name), text) for name, text in pairs]
-    headers: dict[str, str] | list[tuple[str, str]] = dict(pairs)
-    if len(headers) < len(pairs):
-        headers = pairs
-    event_time = None if record.extension is None else record.extension.event_time
-    return shapes.ReadMessage(
-        offset=record.offset,
-        partition=partition,
-        timestamp=show_time(record.timestamp),
-        key=key,
-        value=value,
-        headers=headers,
-        priority=shapes.LANE_NAMES[record.priority],
-        message_id=message_id(topic, partition, record.offset),
-        event_time=UNSET if event_time is None else show_time(event_time),
-        encoding=UNSET if encoding is None else "base64",
-    )
-
-
-def _base64(data: bytes | None) -> str | None:
-    return None if data is None else b64encode(data).decode()
-
-
-def _readable(name: str) -> str:
-    """A header name that is no text, as a client on the wire may send it, with its odd bytes spelled out."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -3,18 +3,21 @@
 The parsing is httptools'. What is bounded here: the head of a request and everything that is not its body; the body,
 which is kept only with room in the broker's budget; requests that wait for those before them; answers that are not
 taken, since the next request waits for that. The listener's sweep cuts off who does not get on.
+
+A client that has nothing more to send still gets its answers; only a request that is parked ends with it.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable
 from time import perf_counter
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 from urllib.parse import SplitResultBytes, urlsplit
 
 import httptools
 
-from goqueue.api.http.messages import CONTINUE, Answer, Request, refused
-from goqueue.api.listening import Connection, Listener, keep_alive
+from goqueue.api.http.messages import CONTINUE, Answer, Park, Request, refused
+from goqueue.api.listening import ClientConnection, Listener, T
 from goqueue.broker.broker import Broker
 from goqueue.model import limits
 from goqueue.model.errors import Busy, GoQueueError, InvalidRequest, TooLarge
@@ -26,10 +29,11 @@ _IDLE_S: Final = 120.0
 """How long a connection may stay open without a request."""
 _LINGER_S: Final = 5.0
 """How long the rest of a refused request is read and thrown away, so that its answer arrives."""
-_WRITE_HIGH_BYTES: Final = 256 * limits.KIB
 _RESERVE_BYTES: Final = 1 * limits.MIB
 """How much room is taken for a body at a time; the first `_FREE_BYTES` of it need none."""
 _FREE_BYTES: Final = 64 * limits.KIB
+_BEHIND_PARKED: Final = 16
+"""Requests that may wait behind one that is parked before reading stops, and with it the sight of the client."""
 
 
 class Door(Protocol):
@@ -37,17 +41,22 @@ class Door(Protocol):
 
     broker: Broker
 
-    async def answer(self, request: Request) -> Answer:
-        """Never raises."""
+    async def answer(self, request: Request, park: Park) -> Answer:
+        """Raises nothing, unless `park` is cancelled."""
 
 
-class HttpConnection(asyncio.Protocol, Connection):
+class HttpConnection(ClientConnection, asyncio.Protocol):
     """Requests are answered in the order they came."""
 
+    __slots__ = (
+        "_allowed_s", "_body", "_body_bytes", "_broker", "_door", "_draining", "_expects", "_incoming", "_lingering",
+        "_messages", "_other_bytes", "_parser", "_reading", "_since", "_target", "_task", "_waiting", "_waits_for_room",
+    )  # fmt: skip
+
     def __init__(self, door: Door, listener: Listener) -> None:
+        super().__init__(listener)
         self._door = door
         self._broker = door.broker
-        self._listener = listener
         self._parser = httptools.HttpRequestParser(self)
         self._incoming: Request | None = None
         """The request that is arriving."""
@@ -63,12 +72,6 @@ class HttpConnection(asyncio.Protocol, Connection):
         self._task: asyncio.Task[None] | None = None
         self._reading = True
         self._waits_for_room = False
-        self._write_paused = False
-        self._left = 0
-        """Bytes the client had not taken when it was last looked at."""
-        self._held = 0
-        """Bytes of the budget for replies that the client has not taken yet."""
-        self._closing = False
         self._lingering = False
         self._draining = False
         self._since, self._allowed_s = perf_counter(), _IDLE_S
@@ -76,26 +79,16 @@ class HttpConnection(asyncio.Protocol, Connection):
 
     # --- what asyncio calls
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        keep_alive(self._transport)
-        self._loop = asyncio.get_running_loop()
-        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES, low=0)
-        if not self._listener.join(self):
-            self._closing = True
-            self._transport.abort()
-
     def connection_lost(self, error: Exception | None) -> None:
-        self._closing = True
-        self._listener.leave(self)
-        self._taken()
+        super().connection_lost(error)
         if self._incoming is not None:
             self._waiting.append(self._incoming)
             self._incoming = None
         self._drop_waiting()
 
     def data_received(self, data: bytes) -> None:
-        if self._closing or self._lingering:
+        self._see_written()
+        if self.closing or self._lingering:
             return
         messages, body_bytes = self._messages, self._body_bytes
         try:
@@ -113,19 +106,14 @@ class HttpConnection(asyncio.Protocol, Connection):
         self._serve()
 
     def eof_received(self) -> bool:
-        """A client that has nothing more to send still wants its answers."""
+        """Whether the connection stays open for the answers; a request that is parked closes it when it ends."""
+        super().eof_received()
         self._draining = True
         return self.busy
 
-    def pause_writing(self) -> None:
-        self._write_paused = True
-        self._left = self._transport.get_write_buffer_size()
-        self._since, self._allowed_s = perf_counter(), limits.REPLY_TIMEOUT_S
-
     def resume_writing(self) -> None:
-        self._write_paused = False
+        super().resume_writing()
         self._since, self._allowed_s = perf_counter(), _IDLE_S
-        self._taken()
         self._serve()
 
     # --- what the parser calls
@@ -167,7 +155,7 @@ class HttpConnection(asyncio.Protocol, Connection):
         if self._parser.should_upgrade():
             self._refuse(InvalidRequest("this port speaks HTTP/1.1 and nothing else; leave out the Upgrade header"))
         elif self._expects and not self.busy:
-            self._transport.write(CONTINUE)
+            self._write(CONTINUE)
 
     def on_body(self, body: bytes) -> None:
         request = self._incoming
@@ -191,7 +179,7 @@ class HttpConnection(asyncio.Protocol, Connection):
                 request.reserved += room
             else:
                 self._waits_for_room = True
-                self._loop.create_task(self._wait_for_room(request, room))
+                self.loop.create_task(self._wait_for_room(request, room))
 
     def on_message_complete(self) -> None:
         request, self._incoming = self._incoming, None
@@ -204,11 +192,12 @@ class HttpConnection(asyncio.Protocol, Connection):
 
     def _serve(self) -> None:
         """Begin the next request if none is under way, and read on or not."""
-        if self._closing:
+        if self.closing:
             return
         if self._task is None and self._waiting and not self._write_paused and not self._waits_for_room:
-            self._task = self._loop.create_task(self._answer(self._waiting.popleft()))
-        wanted = self._lingering or not (self._waiting or self._write_paused or self._waits_for_room)
+            self._task = self.loop.create_task(self._answer(self._waiting.popleft()))
+        crowded = len(self._waiting) >= (_BEHIND_PARKED if self._parked else 1)
+        wanted = self._lingering or not (crowded or self._write_paused or self._waits_for_room)
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
@@ -217,28 +206,42 @@ class HttpConnection(asyncio.Protocol, Connection):
                 self._transport.pause_reading()
 
     async def _answer(self, request: Request) -> None:
-        answer = refused(request.refusal) if request.refusal is not None else await self._door.answer(request)
-        self._broker.requests.give(request.reserved)
-        request.reserved = 0
-        self._task = None
+        try:
+            if request.refusal is not None:
+                answer = refused(request.refusal)
+            else:
+                answer = await self._door.answer(request, self._park)
+        except asyncio.CancelledError:  # the client left while it was parked
+            self._end(linger=False)
+            raise
+        finally:
+            self._give_back(request)
+            self._task = None
         self._send(request, answer)
         self._serve()
 
+    async def _park(self, request: Request, work: Awaitable[T]) -> T:
+        """The body is not needed any more. Reading goes on: it shows when the client leaves."""
+        request.body = b""
+        self._give_back(request)
+        if not self._reading:
+            self.loop.call_soon(self._serve)
+        return await self.park(work)
+
     def _send(self, request: Request, answer: Answer) -> None:
-        self._held += answer.held
         last = not request.keep_alive or request.refusal is not None or (self._draining and not self._waiting)
-        if not self._closing:
-            head = answer.head(keep_alive=not last)
-            self._transport.writelines((head,) if request.method == "HEAD" else (head, answer.body))
+        head = answer.head(keep_alive=not last)
+        parts = (head,) if request.method == "HEAD" else (head, answer.body)
+        self._write(*parts, undo=answer.undo)
+        self._hold(answer.held)
         if not self._write_paused:
-            self._taken()
             self._since, self._allowed_s = perf_counter(), _IDLE_S
-        if last and not self._closing:
+        if last and not self.closing:
             self._end(linger=request.refusal is not None)
 
     def _refuse(self, error: GoQueueError) -> None:
         """The request that is arriving is refused before it is whole; nothing after it is looked at."""
-        if self._closing or self._lingering:
+        if self.closing or self._lingering:
             return
         request, self._incoming = self._incoming or Request(), None
         request.refusal = error
@@ -256,21 +259,22 @@ class HttpConnection(asyncio.Protocol, Connection):
                 request.refusal, self._lingering = error, True
         else:
             request.reserved += room
-            if self._closing:
-                self._broker.requests.give(request.reserved)
-                request.reserved = 0
+            if self.closing:
+                self._give_back(request)
         self._waits_for_room = False
         self._serve()
 
     def _drop_waiting(self) -> None:
         for request in self._waiting:
-            self._broker.requests.give(request.reserved)
-            request.reserved = 0
+            self._give_back(request)
         self._waiting.clear()
 
-    def _taken(self) -> None:
-        held, self._held = self._held, 0
-        self._broker.replies.give(held)
+    def _give_back(self, request: Request) -> None:
+        self._broker.requests.give(request.reserved)
+        request.reserved = 0
+
+    def release(self, size: int) -> None:
+        self._broker.replies.give(size)
 
     def _end(self, *, linger: bool) -> None:
         """No request behind this one is answered, so none is carried out."""
@@ -279,8 +283,7 @@ class HttpConnection(asyncio.Protocol, Connection):
             self._transport.write_eof()
             self._since, self._allowed_s = perf_counter(), _LINGER_S
         else:
-            self._closing = True
-            self._transport.close()
+            self.hang_up()
 
     # --- looked after by the listener
 
@@ -294,23 +297,21 @@ class HttpConnection(asyncio.Protocol, Connection):
             self.hang_up()
 
     def hang_up(self) -> None:
-        if not self._closing:
-            self._closing = True
+        if not self.closing:
+            self.closing = True
             self._transport.close()
 
     def sweep(self, now: float) -> None:
-        if self._write_paused:
-            left = self._transport.get_write_buffer_size()
-            if left < self._left:  # slow, but it takes its replies
-                self._since = now
-            self._left = left
-        if (self._task is None or self._write_paused or self._closing) and now - self._since > self._allowed_s:
-            self._cut_off("nothing came, or nothing was taken, for too long")
+        if self._stuck_s(now) > limits.REPLY_TIMEOUT_S:
+            self._cut_off("replies were not taken in time")
+        elif self._write_paused or (self._task is not None and not self.closing):
+            pass  # it waits for us, or we for it
+        elif now - self._since > self._allowed_s:
+            self._cut_off("nothing came for too long")
 
     def _cut_off(self, reason: str) -> None:
         log.debug("connection cut off", peer=str(self._transport.get_extra_info("peername")), reason=reason)
-        self._closing = True
-        self._transport.abort()
+        self._abort()
 
 
 def _split(target: bytes) -> SplitResultBytes | None:

@@ -5,6 +5,7 @@ The pages: metrics, the OpenAPI document, and one that shows it to a person.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -12,7 +13,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from goqueue.api import openapi, pages
-from goqueue.api.http.messages import JSON, Answer, Request, broken, refused
+from goqueue.api.http.messages import JSON, Answer, Park, Request, broken, refused
 from goqueue.api.operations import OPERATIONS, Operation
 from goqueue.api.refusals import refuse
 from goqueue.api.router import Router
@@ -56,8 +57,8 @@ class HttpDoor:
             b"/docs": _docs,
         }
 
-    async def answer(self, request: Request) -> Answer:
-        """Whatever happens, there is an answer."""
+    async def answer(self, request: Request, park: Park) -> Answer:
+        """Whatever happens, there is an answer, unless the client leaves while its request is parked."""
         begun = perf_counter()
         meters = self._other
         try:
@@ -67,7 +68,7 @@ class HttpDoor:
             else:
                 operation, path = self._router.match(request.method, request.path)
                 meters = self._meters[operation.name]
-                answer = await self._operate(operation, path, request)
+                answer = await self._operate(operation, path, request, park)
         except GoQueueError as error:
             answer = refused(error)
         except Exception as error:
@@ -76,24 +77,30 @@ class HttpDoor:
         meters.done(answer.outcome, perf_counter() - begun)
         return answer
 
-    async def _operate(self, operation: Operation, path: dict[str, Any], request: Request) -> Answer:
+    async def _operate(self, operation: Operation, path: dict[str, Any], request: Request, park: Park) -> Answer:
         if not operation.while_stopping:
             self.broker.check()
         fields = (
             self._from_body(operation, request.body) if operation.has_body else _from_query(operation, request.query)
         )
+        if operation.park is not None:
+            path["parked"] = await park(request, operation.park(self._service, fields, **path))
         if not operation.reply_bytes:
-            reply = await operation.handler(self._service, fields, **path)
-            return Answer(operation.status_of(reply), self._encode(reply))
+            return self._pack(operation, await operation.handler(self._service, fields, **path))
         await self.broker.replies.take(operation.reply_bytes, timeout_s=limits.ADMISSION_WAIT_S)
         try:
-            reply = await operation.handler(self._service, fields, **path)
-            answer = Answer(operation.status_of(reply), self._encode(reply))
+            answer = self._pack(operation, await operation.handler(self._service, fields, **path))
         except BaseException:
             self.broker.replies.give(operation.reply_bytes)
             raise
         answer.held = max(operation.reply_bytes, len(answer.body))
         self.broker.replies.take_anyway(answer.held - operation.reply_bytes)
+        return answer
+
+    def _pack(self, operation: Operation, reply: Any) -> Answer:
+        answer = Answer(operation.status_of(reply), self._encode(reply))
+        if operation.undo is not None:
+            answer.undo = partial(operation.undo, self._service, reply)
         return answer
 
     def _from_body(self, operation: Operation, body: bytes | bytearray) -> Any:

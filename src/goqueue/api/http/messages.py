@@ -1,7 +1,8 @@
 """A request as it arrived, an answer as it goes out."""
 
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from goqueue.api.errors import INTERNAL, RETRY_AFTER_S, status_of
 from goqueue.model.errors import GoQueueError, MethodNotAllowed
@@ -34,7 +35,7 @@ class Request:
 class Answer:
     """One answer. `held` bytes of the budget for replies are given back once the client has taken it."""
 
-    __slots__ = ("body", "extra", "held", "media", "outcome", "status")
+    __slots__ = ("body", "extra", "held", "media", "outcome", "status", "undo")
 
     def __init__(
         self, status: int, body: bytes, *, media: bytes = JSON, outcome: str = "ok", extra: bytes = b""
@@ -47,6 +48,8 @@ class Answer:
         self.extra = extra
         """Further header lines, each with its end."""
         self.held = 0
+        self.undo: Callable[[], None] | None = None
+        """Called if it cannot be written."""
 
     def head(self, *, keep_alive: bool) -> bytes:
         return b"".join(
@@ -61,6 +64,10 @@ class Answer:
                 b"\r\n" if keep_alive else b"connection: close\r\n\r\n",
             )
         )
+
+
+Park = Callable[[Request, Awaitable[Any]], Awaitable[Any]]
+"""Waits for something on behalf of a request; cancelled when its client leaves."""
 
 
 def refused(error: GoQueueError) -> Answer:

@@ -7,9 +7,9 @@ does not take its replies, or has too much under way; and the listener's sweep c
 import asyncio
 from collections.abc import Coroutine, Iterable
 from time import perf_counter
-from typing import Any, Final, cast
+from typing import Any
 
-from goqueue.api.listening import Connection, Listener, keep_alive
+from goqueue.api.listening import ClientConnection, Listener, Undo
 from goqueue.api.service import Service
 from goqueue.api.wire.receiving import ReceiveBuffer
 from goqueue.api.wire.requests import Requests
@@ -25,54 +25,36 @@ from goqueue.wire.frames import Bytes, Preface
 
 log = logs.get("wire")
 
-_WRITE_HIGH_BYTES: Final = 256 * limits.KIB
-"""Replies waiting in a connection from which on nothing more is read from it."""
 
-
-class WireConnection(asyncio.BufferedProtocol, Connection):
+class WireConnection(ClientConnection, asyncio.BufferedProtocol):
     """Frames are handled in the order they come; replies go out as they are ready."""
 
+    __slots__ = (
+        "_broker", "_buffer", "_greeted", "_heard_at", "_own", "_pending", "_reading", "_requests", "_tasks",
+        "_waits_for_room", "drained",
+    )  # fmt: skip
+
     def __init__(self, service: Service, meters: dict[str, RequestMeters], listener: Listener) -> None:
-        self._listener = listener
+        super().__init__(listener)
         self._broker = service.broker
         self._buffer = ReceiveBuffer()
         self._requests = Requests(service, meters, self)
         self._greeted = False
         self._waits_for_room = False
         self._reading = True
-        self._write_paused = False
-        self._left = 0
-        """Bytes the client had not taken when it was last looked at."""
-        self.closing = False
         self.drained = asyncio.Event()
         self._pending = 0
         """Requests without an answer yet."""
         self._own = Admission(limits.MAX_CONNECTION_BYTES)
         """Bytes of what is under way: bodies being worked on, replies being made or not taken yet."""
-        self._untaken = 0
-        """Those of them that are in replies the client has not taken."""
-        self._parked: set[asyncio.Task[None]] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._heard_at = self._paused_at = perf_counter()
-        """When a frame last began or was whole, and when the client last stopped taking replies."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._heard_at = perf_counter()
+        """When a frame last began or was whole."""
 
     # --- what asyncio calls
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        keep_alive(self._transport)
-        self.loop = asyncio.get_running_loop()
-        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES, low=0)
-        if not self._listener.join(self):
-            self.closing = True
-            self._transport.abort()
-
     def connection_lost(self, error: Exception | None) -> None:
-        self.closing = True
-        self._listener.leave(self)
-        for task in self._parked:
-            task.cancel()
-        self._all_taken()
+        super().connection_lost(error)
         self._broker.requests.give(self._buffer.grown)
         self._buffer = ReceiveBuffer()
 
@@ -80,19 +62,14 @@ class WireConnection(asyncio.BufferedProtocol, Connection):
         return self._buffer.room()
 
     def buffer_updated(self, count: int) -> None:
+        self._see_written()
         if not self._buffer.held:
             self._heard_at = perf_counter()
         if self._buffer.wrote(count):  # else more of a large frame is coming, and has room
             self._advance()
 
-    def pause_writing(self) -> None:
-        self._write_paused = True
-        self._left = self._transport.get_write_buffer_size()
-        self._paused_at = perf_counter()
-
     def resume_writing(self) -> None:
-        self._write_paused = False
-        self._all_taken()
+        super().resume_writing()
         self._advance()
 
     # --- reading
@@ -132,7 +109,7 @@ class WireConnection(asyncio.BufferedProtocol, Connection):
     def _greet(self, preface: Preface) -> None:
         version = frames.choose_version(preface)
         welcome = frames.Welcome(version, limits.MAX_FRAME_BYTES, limits.MAX_CONNECTION_BYTES)
-        self._transport.write(frames.pack_welcome(welcome))
+        self._write(frames.pack_welcome(welcome))
         self._greeted = True
         self._heard_at = perf_counter()
         if not version:
@@ -209,19 +186,25 @@ class WireConnection(asyncio.BufferedProtocol, Connection):
         self._broker.replies.give(size)
         self._own.give(size)
 
-    def send(self, operation: int, correlation: int, *parts: Bytes, reserved: int = 0, status: int = frames.OK) -> None:
-        """A reply. Bytes reserved for it are given back once the client has taken it."""
-        if not self.closing:
-            if len(parts) == 1:
-                self._transport.write(frames.pack_header(operation, status, correlation, len(parts[0])) + parts[0])
-            else:
-                size = sum(map(len, parts))
-                self._transport.writelines((frames.pack_header(operation, status, correlation, size), *parts))
+    def send(
+        self,
+        operation: int,
+        correlation: int,
+        *parts: Bytes,
+        reserved: int = 0,
+        status: int = frames.OK,
+        undo: Undo | None = None,
+    ) -> None:
+        """A reply. Bytes reserved for it are given back once the client has taken it.
+
+        `undo` is called, once, if it could not be written.
+        """
+        if len(parts) == 1:
+            self._write(frames.pack_header(operation, status, correlation, len(parts[0])) + parts[0], undo=undo)
+        else:
+            self._write(frames.pack_header(operation, status, correlation, sum(map(len, parts))), *parts, undo=undo)
         if reserved:
-            if self._write_paused and not self.closing:
-                self._untaken += reserved
-            else:
-                self.release(reserved)
+            self._hold(reserved)
 
     def spawn(self, work: Coroutine[Any, Any, None], *, parked: bool = False) -> None:
         """Work beside. What is parked ends when the client leaves; the rest is finished for its own sake."""
@@ -229,10 +212,6 @@ class WireConnection(asyncio.BufferedProtocol, Connection):
         task = self.loop.create_task(work)
         among.add(task)
         task.add_done_callback(among.discard)
-
-    def _all_taken(self) -> None:
-        untaken, self._untaken = self._untaken, 0
-        self.release(untaken)
 
     # --- looked after by the listener
 
@@ -249,20 +228,16 @@ class WireConnection(asyncio.BufferedProtocol, Connection):
 
     def sweep(self, now: float) -> None:
         """Cut off a client that neither sends on nor takes its replies; give back a buffer nobody needs."""
-        if self._write_paused:
-            left = self._transport.get_write_buffer_size()
-            if left < self._left:  # slow, but it takes its replies
-                self._paused_at = now
-            self._left = left
+        stuck_s = self._stuck_s(now)
         held, waited_s = self._buffer.held, now - self._heard_at
         allowed_s = limits.BODY_GRACE_S + self._buffer.wanted / limits.BODY_BYTES_PER_S
         if (held or not self._greeted) and self._reading and waited_s > allowed_s:
             self._cut_off("a frame did not arrive in time")
-        elif self._write_paused and now - self._paused_at > limits.REPLY_TIMEOUT_S:
+        elif stuck_s > limits.REPLY_TIMEOUT_S:
             self._cut_off("replies were not taken in time")
         elif self.closing and waited_s > limits.REPLY_TIMEOUT_S:
             self._cut_off("the last words were not taken in time")
-        elif self._buffer.grown and not held and waited_s > limits.SWEEP_INTERVAL_S:
+        elif self._buffer.large and not held and waited_s > limits.SWEEP_INTERVAL_S:
             self._broker.requests.give(self._buffer.grown)
             self._buffer.shrink()
 
@@ -271,14 +246,13 @@ class WireConnection(asyncio.BufferedProtocol, Connection):
             return
         if self._greeted:
             payload = pack_error(error)
-            self._transport.writelines(_goodbye(payload))
+            self._write(*_goodbye(payload))
         self.closing = True
         self._transport.close()
 
     def _cut_off(self, reason: str) -> None:
         log.warning("connection cut off", peer=str(self._transport.get_extra_info("peername")), reason=reason)
-        self.closing = True
-        self._transport.abort()
+        self._abort()
 
 
 def _goodbye(payload: bytes) -> Iterable[bytes]:

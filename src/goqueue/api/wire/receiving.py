@@ -1,7 +1,8 @@
 """A connection's receive buffer: frames are parsed where they arrived and handed out uncopied.
 
-It grows with the bytes that arrive, not with those a frame promises, and never by itself: whoever owns it asks with
-`lacks` how much more it needs, and gives it with `grow`. A payload is valid until the next byte is received.
+Idle connections are many, so it begins small; one that is in use gets `FREE_BYTES`. Beyond these it grows with the
+bytes that arrive, not with those a frame promises, and never by itself: whoever owns it asks with `lacks` how much more
+it needs, and gives it with `grow`. A payload is valid until the next byte is received.
 """
 
 from typing import Final
@@ -10,8 +11,10 @@ from goqueue.model import limits
 from goqueue.wire import frames
 from goqueue.wire.frames import HEADER, LENGTH_BYTES, PREFACE, Frame, Preface
 
-FIRST_BYTES: Final = 64 * limits.KIB
+FIRST_BYTES: Final = 2 * limits.KIB
 """How large it is to begin with, and when nothing comes."""
+FREE_BYTES: Final = 64 * limits.KIB
+"""How large it becomes by itself when more comes at a time."""
 _GROWTH_BYTES: Final = 1 * limits.MIB
 """How much it grows at a time, ahead of the bytes that fill it, unless it is larger already."""
 
@@ -32,14 +35,18 @@ class ReceiveBuffer:
         return self._end - self._start
 
     @property
+    def large(self) -> bool:
+        return len(self._view) > FIRST_BYTES
+
+    @property
     def grown(self) -> int:
-        """Bytes it has beside the first."""
-        return max(len(self._view) - FIRST_BYTES, 0)
+        """Bytes it was given."""
+        return max(len(self._view) - FREE_BYTES, 0)
 
     def room(self) -> memoryview:
         """Where the next bytes go. Not beyond a large frame's end, so that the next one begins at the front."""
         end = len(self._view)
-        if self.wanted > FIRST_BYTES:
+        if self.wanted > FREE_BYTES:
             end = min(end, self._start + self.wanted)
         return self._view[self._end : end]
 
@@ -73,6 +80,9 @@ class ReceiveBuffer:
     def lacks(self) -> int:
         """How many bytes it must grow by before anything more can arrive; 0 when there is room, made if need be."""
         size, held = len(self._view), self.held
+        if size < FREE_BYTES and (self._end == size or self.wanted > size):  # there is more where that came from
+            self.grow(FREE_BYTES - size)
+            size = FREE_BYTES
         if not held:
             self._start = self._end = 0
         elif self._start and self._start + self.wanted > size:

@@ -5,15 +5,17 @@ copied and the buffer is free again at once; only its answer may wait.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
+from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 
 import msgspec
 
+from goqueue.api.listening import T, Undo
 from goqueue.api.operations import BY_CODE, Operation
 from goqueue.api.service import Service
-from goqueue.api.wire import bodies
+from goqueue.api.wire import bodies, polling
 from goqueue.broker.partition import GONE, Partition
 from goqueue.broker.publish import Receipt
 from goqueue.broker.topic import OpenTopic
@@ -24,11 +26,12 @@ from goqueue.model.publishing import Acks
 from goqueue.storage.reading import Chunk
 from goqueue.telemetry import logs
 from goqueue.telemetry.meters import OTHER, RequestMeters
-from goqueue.wire import blocks, frames
+from goqueue.wire import blocks, frames, polls
 from goqueue.wire.blocks import FetchReply, FetchRequest
-from goqueue.wire.codes import FETCH_BLOCK, NAMES, PUBLISH_BLOCK
+from goqueue.wire.codes import FETCH_BLOCK, NAMES, POLL_BLOCK, PUBLISH_BLOCK
 from goqueue.wire.failures import pack_error
 from goqueue.wire.frames import Bytes
+from goqueue.wire.polls import PollRequest
 
 log = logs.get("wire")
 
@@ -47,13 +50,22 @@ class Connection(Protocol):
     async def reserve(self, size: int) -> None: ...
     def release(self, size: int) -> None: ...
     def send(
-        self, operation: int, correlation: int, *parts: Bytes, reserved: int = 0, status: int = frames.OK
+        self,
+        operation: int,
+        correlation: int,
+        *parts: Bytes,
+        reserved: int = 0,
+        status: int = frames.OK,
+        undo: Undo | None = None,
     ) -> None: ...
     def spawn(self, work: Coroutine[Any, Any, None], *, parked: bool = False) -> None: ...
+    async def park(self, work: Awaitable[T]) -> T: ...
 
 
 class Requests:
     """Those of one connection."""
+
+    __slots__ = ("_broker", "_connection", "_fetching", "_meters", "_publishing", "_service")
 
     def __init__(self, service: Service, meters: dict[str, RequestMeters], connection: Connection) -> None:
         self._service = service
@@ -70,6 +82,8 @@ class Requests:
                 self._publish(correlation, payload, begun)
             elif operation == FETCH_BLOCK:
                 self._fetch(correlation, payload, begun)
+            elif operation == POLL_BLOCK:
+                self._poll(correlation, payload, begun)
             else:
                 self._call(operation, correlation, bytes(payload), begun)
         except Exception as error:
@@ -211,6 +225,40 @@ class Requests:
         head = FetchReply(chunk.next_offset, log.start_offset, log.end_offset, chunk.count).pack()
         self._connection.send(FETCH_BLOCK, correlation, head, chunk.data, reserved=request.max_bytes)
 
+    # --- poll_block
+
+    def _poll(self, correlation: int, payload: memoryview, begun: float) -> None:
+        try:
+            self._broker.check()
+            request = polls.unpack_poll_request(payload)
+        except GoQueueError as error:
+            self._refuse(POLL_BLOCK, correlation, error, begun)
+            return
+        self._connection.begin()
+        self._connection.spawn(self._poll_later(correlation, request, begun))
+
+    async def _poll_later(self, correlation: int, request: PollRequest, begun: float) -> None:
+        """Only the wait ends when the client leaves; what was taken is sent, or given back."""
+        try:
+            turn = await self._connection.park(polling.park(self._broker, request))
+            await self._connection.reserve(request.max_bytes)
+            try:
+                polled = await polling.take(self._broker, request, turn)
+                undo = partial(self._broker.poller.give_back, request.group, request.member_id, polled.number)
+                parts = polling.pack(self._broker, request, polled)
+            except BaseException:
+                self._connection.release(request.max_bytes)
+                raise
+            self._meters["poll_block"].done("ok", perf_counter() - begun)
+            given = undo if polled.rows else None
+            self._connection.send(POLL_BLOCK, correlation, *parts, reserved=request.max_bytes, undo=given)
+        except GoQueueError as error:
+            self._refuse(POLL_BLOCK, correlation, error, begun)
+        except Exception as error:
+            self._break(POLL_BLOCK, correlation, error, begun)
+        finally:
+            self._connection.end()
+
     # --- the rest of the table, as JSON
 
     def _call(self, code: int, correlation: int, body: bytes, begun: float) -> None:
@@ -229,24 +277,32 @@ class Requests:
         self._connection.spawn(self._run(operation, correlation, body, begun))
 
     async def _run(self, operation: Operation, correlation: int, body: bytes, begun: float) -> None:
+        """Finished for its own sake; only the wait of an operation that has one ends when the client leaves."""
+        size, counted = len(body), _counted(body)
         try:
             request, path = bodies.decode(operation, body)
+            if operation.park is not None:
+                self._broker.requests.give(counted)
+                body, counted = b"", 0  # nothing of it is needed any more
+                path["parked"] = await self._connection.park(operation.park(self._service, request, **path))
             if operation.reply_bytes:
                 await self._connection.reserve(operation.reply_bytes)
             try:
-                reply = _encode(await operation.handler(self._service, request, **path))
+                reply = await operation.handler(self._service, request, **path)
+                packed = _encode(reply)
             except BaseException:
                 self._connection.release(operation.reply_bytes)
                 raise
             self._meters[operation.name].done("ok", perf_counter() - begun)
-            self._connection.send(operation.code, correlation, reply, reserved=operation.reply_bytes)
+            undo = None if operation.undo is None else partial(operation.undo, self._service, reply)
+            self._connection.send(operation.code, correlation, packed, reserved=operation.reply_bytes, undo=undo)
         except GoQueueError as error:
             self._refuse(operation.code, correlation, error, begun)
         except Exception as error:
             self._break(operation.code, correlation, error, begun)
         finally:
-            self._broker.requests.give(_counted(body))
-            self._connection.end(len(body) + limits.SMALL_JSON_BYTES)
+            self._broker.requests.give(counted)
+            self._connection.end(size + limits.SMALL_JSON_BYTES)
 
 
 def _counted(body: bytes) -> int:

@@ -1,0 +1,59 @@
+"""Records as JSON: text where it is text, base64 where it is not."""
+
+from base64 import b64encode
+from typing import Any
+
+from msgspec import UNSET
+
+from goqueue.api import shapes
+from goqueue.model.names import message_id
+from goqueue.model.record import Record
+from goqueue.model.times import show_time
+
+
+def show_read(topic: str, partition: int, record: Record) -> shapes.ReadMessage:
+    """For a simple read."""
+    return shapes.ReadMessage(**_fields(topic, partition, record))
+
+
+def show_polled(topic: str, partition: int, record: Record, deliveries: int) -> shapes.PolledMessage:
+    """For a member of a group."""
+    return shapes.PolledMessage(topic=topic, delivery_count=deliveries, **_fields(topic, partition, record))
+
+
+def _fields(topic: str, partition: int, record: Record) -> dict[str, Any]:
+    try:
+        key = None if record.key is None else record.key.decode()
+        value = None if record.value is None else record.value.decode()
+        pairs = [(name, text.decode()) for name, text in record.headers]
+        encoding = None
+    except UnicodeDecodeError:
+        key, value = _base64(record.key), _base64(record.value)
+        pairs = [(name, b64encode(text).decode()) for name, text in record.headers]
+        encoding = "base64"
+    pairs = [(_readable(name), text) for name, text in pairs]
+    headers: dict[str, str] | list[tuple[str, str]] = dict(pairs)
+    if len(headers) < len(pairs):
+        headers = pairs
+    event_time = None if record.extension is None else record.extension.event_time
+    return {
+        "offset": record.offset,
+        "partition": partition,
+        "timestamp": show_time(record.timestamp),
+        "key": key,
+        "value": value,
+        "headers": headers,
+        "priority": shapes.LANE_NAMES[record.priority],
+        "message_id": message_id(topic, partition, record.offset),
+        "event_time": UNSET if event_time is None else show_time(event_time),
+        "encoding": UNSET if encoding is None else "base64",
+    }
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else b64encode(data).decode()
+
+
+def _readable(name: str) -> str:
+    """A header name that is no text, as a client on the wire may send it, with its odd bytes spelled out."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -1,0 +1,63 @@
+"""poll_block: what a member is delivered, as it lies in the log."""
+
+from typing import Final
+
+import msgspec
+
+from goqueue.api.shapes import MemberNews
+from goqueue.broker.broker import Broker
+from goqueue.broker.poll import Polled, Turn
+from goqueue.model.names import format_topic_id
+from goqueue.wire.frames import Bytes
+from goqueue.wire.polls import UNKNOWN, PollReply, PollRequest, Row
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+async def park(broker: Broker, request: PollRequest) -> Turn:
+    """Until there is something to answer."""
+    return await broker.poller.park(
+        request.group,
+        request.member_id,
+        timeout_ms=request.max_wait_ms,
+        received=None if request.received == UNKNOWN else request.received,
+        known_version=None if request.version == UNKNOWN else request.version,
+    )
+
+
+async def take(broker: Broker, request: PollRequest, turn: Turn) -> Polled:
+    return await broker.poller.take(
+        turn, max_messages=request.max_count, max_bytes=request.max_bytes, known_version=request.version
+    )
+
+
+def pack(broker: Broker, request: PollRequest, polled: Polled) -> list[Bytes]:
+    """The parts of a reply."""
+    view = polled.view
+    news = b"" if view.version == request.version else _encode(_news(broker, polled))
+    head = PollReply(polled.number, view.version, view.generation, news, len(polled.rows)).pack()
+    parts: list[Bytes] = [head]
+    for taken in polled.rows:
+        chunk = taken.chunk
+        row = Row(
+            taken.topic.meta.topic_id, taken.partition, taken.epoch, chunk.next_offset, taken.deliveries,
+            chunk.count, chunk.data,
+        )  # fmt: skip
+        parts += (row.pack_head(), chunk.data)
+    return parts
+
+
+def _news(broker: Broker, polled: Polled) -> MemberNews:
+    view = polled.view
+    member = broker.groups.machine.group(polled.group).member(view.member_id)
+    shapes = {name: broker.groups.shape_of(name) for name in member.joined.topics}
+    return MemberNews(
+        member_id=view.member_id,
+        generation=view.generation,
+        state=view.state,
+        leader=view.leader,
+        rebalance_required=view.is_rebalancing,
+        assigned_partitions=view.assigned,
+        revoke=view.revoke,
+        topics={name: format_topic_id(shape.topic_id) for name, shape in shapes.items() if shape is not None},
+    )
