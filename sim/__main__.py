@@ -13,7 +13,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     if options.bugs:
         for bug in BUGS.values():
-            print(f"{bug.name:24} {bug.what}")
+            print(f"{bug.room:8} {bug.name:24} {bug.what}")
         return 0
     if options.seed is not None:
         result = run_seed(options.seed, room=options.room, bug=options.bug, show=print if options.trace else None)
@@ -56,7 +56,7 @@ def _range(text: str) -> range:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m sim", description="Run GoQueue's simulation.")
-    parser.add_argument("--room", choices=sorted(ROOMS), default="log", help="what to simulate (default: log)")
+    parser.add_argument("--room", choices=sorted(ROOMS), help="what to simulate (default: log, or the bug's)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=int, help="run this one seed")
     which.add_argument("--seeds", type=_range, default=range(2000), metavar="A..B", help="or a count; default: 0..2000")
@@ -65,7 +65,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--trace", action="store_true", help="show every event (with --seed)")
     parser.add_argument("--jobs", type=int, default=1, help="processes to use (default: 1)")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    home = BUGS[options.bug].room if options.bug else "log"
+    options.room = options.room or home
+    if options.bug and options.room != home:
+        parser.error(f"{options.bug} is a bug of room {home}")
+    return options
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The properties a simulated log must have, one file each.
+"""The properties that simulated logs and simulated groups must have, one file each.
 
-A checker is given what the model knows (`sim.rooms.history`) and what the log shows (`Observed`), and raises
-`Violation`, which names the property. It trusts nothing but bytes.
+A checker is given what a model knows (`sim.rooms.history`; for groups `ledger` and `tenures`) and what is there to be
+seen (`observed`, `delivered`), and raises `Violation`, which names the property. It trusts nothing but bytes, snapshots
+and who owns what.
 """
 
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from sim.rooms.groups import run as run_groups
 from sim.rooms.log import run as run_log
 from sim.trace import Trace
 
-ROOMS: Final[dict[str, Callable[[Random, Trace], None]]] = {"log": run_log}
+ROOMS: Final[dict[str, Callable[[Random, Trace], None]]] = {"groups": run_groups, "log": run_log}
