@@ -18,10 +18,10 @@ CHECKED := src $(foreach room,sim tests bench,$(if $(wildcard $(room)/*.py),$(ro
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint pytest codec bench bench-short sim crash broker-crash powercut clean
+.PHONY: help run test lint pytest codec bench bench-short sim crash broker-crash group-crash group-rebalance powercut sidecar-powercut clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
 
 run: $(RUN_READY) ## start a broker and say what to try (DATA_DIR=data SERVE_ARGS=)
 	@exec $(VENV)/bin/goqueue serve --data-dir "$(DATA_DIR)" --log-format text $(SERVE_ARGS)
@@ -64,9 +64,21 @@ broker-crash: CYCLES ?= 60
 broker-crash: $(TEST_READY) ## kill -9 a broker under load again and again (CYCLES=60)
 	$(PY) -m tests.chaos.broker_kill --cycles $(CYCLES)
 
+group-crash: CYCLES ?= 30
+group-crash: $(TEST_READY) ## kill -9 a broker and members of a group at work again and again (CYCLES=30)
+	$(PY) -m tests.chaos.group_kill --cycles $(CYCLES)
+
+group-rebalance: SECONDS ?= 60
+group-rebalance: $(TEST_READY) ## measure how long partitions pause while members come and go (SECONDS=60)
+	$(PY) -m tests.chaos.group_rebalance --seconds $(SECONDS)
+
 powercut: CYCLES ?= 500
 powercut: $(TEST_READY) ## cut the power under a real file system; needs root (CYCLES=500)
 	$(PY) -m tests.chaos.powercut --cycles $(CYCLES)
+
+sidecar-powercut: CYCLES ?= 200
+sidecar-powercut: $(TEST_READY) ## cut the power under a consumer group at work; needs root (CYCLES=200)
+	$(PY) -m tests.chaos.sidecar_powercut --cycles $(CYCLES)
 
 clean: ## remove what make made: .venv (or VENV=), builds, caches, bench results; logs stay
 	@if [ -e "$(VENV)" ] && [ ! -e "$(VENV)/pyvenv.cfg" ]; then echo "$(VENV) is no virtual environment; it stays" >&2; exit 1; fi

@@ -27,7 +27,10 @@ NOT_RUN_HERE = {
     "sim": "simulates for minutes",
     "crash": "kills for minutes",
     "broker-crash": "kills for minutes",
+    "group-crash": "kills for minutes",
+    "group-rebalance": "measures, which a suite beside it would disturb",
     "powercut": "needs root and a loop device",
+    "sidecar-powercut": "needs root and a loop device",
     "clean": "would remove the environment that runs this",
 }
 
@@ -37,6 +40,8 @@ MODULES_NOT_RUN_HERE = {
     "bench": "measures for minutes",
     "tests.chaos.kill": "kills for minutes",
     "tests.chaos.broker_kill": "kills for minutes",
+    "tests.chaos.group_kill": "kills for minutes",
+    "tests.chaos.group_rebalance": "measures, which a suite beside it would disturb",
     "tests.chaos.powercut": "needs root and a loop device",
 }
 

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import shutil
+import signal
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -30,6 +31,7 @@ from goqueue.model.errors import (
     TooLarge,
     TopicExists,
     Unavailable,
+    UnknownMember,
     UnknownOperation,
     UnknownProducer,
     UnknownTopic,
@@ -116,6 +118,44 @@ def test_a_call_that_is_refused_raises(
     broker.call("create_topic", name="orders", num_partitions=1)
     with pytest.raises(error):
         broker.call(operation, **fields)
+
+
+def test_groups_can_be_used_from_within_the_program(tmp_path: Path) -> None:
+    found: list[Any] = []
+    with goqueue.embedded(str(tmp_path)) as broker:
+        broker.call("create_topic", name="orders", num_partitions=1)
+        joined = broker.call("join_group", group="billing", client_id="worker", topics=["orders"], session_timeout="1h")
+        me = {"group": "billing", "member_id": joined["member_id"]}
+        waiting = threading.Thread(target=lambda: found.append(broker.call("poll", **me, timeout="60s", received=0)))
+        waiting.start()
+        fill(broker, "orders", "a", "b")
+        waiting.join(60)
+        assert [message["value"] for message in found[0]["messages"]][:1] == ["a"]
+        rest = broker.call("poll", **me, timeout=0, received=found[0]["poll"])
+        assert broker.call("commit", **me, offsets={"orders": {"0": 1}}) == {"committed": True}
+        assert len(found[0]["messages"]) + len(rest["messages"]) == 2
+        with pytest.raises(UnknownMember):
+            broker.call("heartbeat", group="billing", member_id="nobody")
+    with goqueue.embedded(str(tmp_path)) as broker:
+        assert broker.call("group_offsets", group="billing") == {"offsets": {"orders": {"0": 1}}}
+        assert broker.call("heartbeat", **me)["assigned_partitions"] == ["orders-0"], "the program may go on"
+        assert [message["value"] for message in broker.call("poll", **me, timeout=0, received=0)["messages"]] == ["b"]
+        broker.call("leave_group", **me)
+        broker.call("delete_group", group="billing")
+
+
+def test_closing_answers_a_poll_that_waits(tmp_path: Path) -> None:
+    found: list[Any] = []
+    with goqueue.embedded(str(tmp_path)) as broker:
+        broker.call("create_topic", name="orders", num_partitions=1)
+        joined = broker.call("join_group", group="billing", client_id="worker", topics=["orders"])
+        asked = {"group": "billing", "member_id": joined["member_id"], "timeout": "60s"}
+        waiting = threading.Thread(target=lambda: found.append(broker.call("poll", **asked)))
+        waiting.start()
+        while not broker.call("rebalance_stats")["waiting_polls"]:
+            pass
+    waiting.join(5)
+    assert [polled["messages"] for polled in found] == [[]]
 
 
 def test_a_directory_has_one_broker(broker: EmbeddedBroker, tmp_path: Path) -> None:
@@ -610,3 +650,22 @@ def test_a_broker_that_stops_says_so_and_takes_no_new_work(tmp_path: Path) -> No
                     assert answer.headers["retry-after"] == "1"
 
     run(check())
+
+
+def test_a_poll_that_was_interrupted_takes_no_messages_with_it(tmp_path: Path) -> None:
+    with goqueue.embedded(str(tmp_path / "data")) as broker:
+        broker.call("create_topic", name="orders", num_partitions=1)
+        member = broker.call("join_group", group="billing", client_id="worker", topics=["orders"])["member_id"]
+        broker.call("poll", group="billing", member_id=member, timeout=0)
+        interrupt = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+        interrupt.start()
+        with pytest.raises(KeyboardInterrupt):
+            broker.call("poll", group="billing", member_id=member, timeout="30s")
+        interrupt.join()
+        for value in ("first", "second"):
+            broker.call("publish", topic="orders", value=value)
+        found: list[str] = []
+        while len(found) < 2:
+            polled = broker.call("poll", group="billing", member_id=member, timeout="5s")
+            found += [message["value"] for message in polled["messages"]]
+        assert found == ["first", "second"]

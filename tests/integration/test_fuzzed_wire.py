@@ -13,15 +13,17 @@ from goqueue import codec
 from goqueue.model.record import Extension, Producer, Record
 from goqueue.wire import frames
 from goqueue.wire.blocks import FETCH_REQUEST, PUBLISH_REQUEST
-from goqueue.wire.codes import CODES, FETCH_BLOCK, PUBLISH_BLOCK
+from goqueue.wire.codes import CODES, FETCH_BLOCK, POLL_BLOCK, PUBLISH_BLOCK
+from goqueue.wire.polls import POLL_REQUEST, PollRequest, unpack_poll_reply
 from tests.support.hostile import until
-from tests.support.raw_wire import a_target, call, frame
+from tests.support.raw_wire import Target, a_target, call, frame
 
 SOMEBODY = Producer(1, 0, 0)
 NUMBERS = st.sampled_from([0, 1, 2, 7, 127, 128, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1])
 FIELD_NAMES = st.sampled_from(
     ["topic", "topics", "partition", "name", "num_partitions", "value", "messages", "producer_id", "epoch", "sequence",
-     "offset", "limit", "max_bytes", "from_time", "timestamp", "acks", "key", "headers", "count", "verbose", "internal"]
+     "offset", "limit", "max_bytes", "from_time", "timestamp", "acks", "key", "headers", "count", "verbose", "internal",
+     "group", "member_id", "client_id", "received", "revoked", "offsets", "generation", "timeout", "to", "start"]
 )  # fmt: skip
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.floats(allow_nan=False) | st.sampled_from(["junk", "", "all", "0"]),
@@ -34,10 +36,31 @@ HARMLESS = sorted(
 """Operations that may also succeed: what they do is small."""
 
 
+GROUP = b"billing"
+
+
 @st.composite
-def payloads(draw: st.DrawFn, topic_id: int) -> tuple[int, bytes]:
+def poll_payloads(draw: st.DrawFn, member_id: bytes) -> bytes:
+    """Mostly of the member there is, who says that it received anything."""
+    names = [GROUP, member_id]
+    if draw(st.integers(0, 9)) == 0:
+        names[draw(st.integers(0, 1))] = draw(st.sampled_from([b"nobody", b"", b"\xff"]) | st.binary(max_size=255))
+    group, member = names
+    received, version = (draw(st.sampled_from([-1, -1, 0, 0, 0, 1, 2**62 - 1, 2**62, 2**63 - 1, -2])) for _ in range(2))
+    size, count = (draw(st.sampled_from([1, 1, 100, 2**20, 2**32 - 1, 0])) for _ in range(2))
+    wait_ms = draw(st.sampled_from([0, 0, 1, 2**32 - 1]))
+    lengths = [len(group), len(member)]
+    if draw(st.integers(0, 9)) == 0:
+        lengths[draw(st.integers(0, 1))] = draw(st.integers(0, 255))
+    return POLL_REQUEST.pack(received, version, size, count, wait_ms, *lengths) + group + member
+
+
+@st.composite
+def payloads(draw: st.DrawFn, topic_id: int, member_id: bytes) -> tuple[int, bytes]:
     """An operation and a payload that is right, nearly right, or nothing of the kind."""
-    kind = draw(st.sampled_from(["publish", "fetch", "json", "bytes"]))
+    kind = draw(st.sampled_from(["publish", "publish", "fetch", "poll", "poll", "poll", "json", "bytes"]))
+    if kind == "poll":
+        return POLL_BLOCK, draw(poll_payloads(member_id))
     if kind == "bytes":
         return draw(st.sampled_from([*CODES.values(), 0, 999])), draw(st.binary(max_size=200))
     if kind == "json":
@@ -76,14 +99,14 @@ def payloads(draw: st.DrawFn, topic_id: int) -> tuple[int, bytes]:
 
 
 @st.composite
-def attacks(draw: st.DrawFn, topic_id: int) -> list[bytes]:
+def attacks(draw: st.DrawFn, topic_id: int, member_id: bytes) -> list[bytes]:
     """What one client sends, in pieces: frames, bent here and there, cut anywhere."""
     stream = bytearray()
     for _ in range(draw(st.integers(1, 4))):
-        operation, payload = draw(payloads(topic_id))
+        operation, payload = draw(payloads(topic_id, member_id))
         status = draw(st.sampled_from([0, 0, 0, 0, 0, 0, 0, 1]))
         made = bytearray(frame(operation, payload, correlation=draw(NUMBERS) & 0xFFFF_FFFF, status=status))
-        for _ in range(draw(st.sampled_from([0, 0, 1, 1, 2, 5]))):
+        for _ in range(draw(st.sampled_from([0, 0, 0, 1, 1, 2, 5]))):
             made[draw(st.integers(4, len(made) - 1))] ^= 1 << draw(st.integers(0, 7))
         if draw(st.integers(0, 9)) == 0:
             made[0:4] = (draw(NUMBERS) & 0xFFFF_FFFF).to_bytes(4)
@@ -94,20 +117,41 @@ def attacks(draw: st.DrawFn, topic_id: int) -> list[bytes]:
     return [bytes(stream[start:end]) for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
 
 
+async def join(target: Target, group: str) -> bytes:
+    """The id of a new member."""
+    joined = await target.ask(call("join_group", group=group, client_id="w", topics=["orders"], session_timeout="1h"))
+    return str(joined.fields["member_id"]).encode()
+
+
+async def polls_all(target: Target, group: str, member_id: bytes) -> int:
+    """How many messages somebody who behaves is delivered, until there are no more."""
+    found = received = 0
+    while True:
+        request = PollRequest(group, member_id.decode(), 2**20, 10_000, 0, received)
+        reply, rows = unpack_poll_reply((await target.ask(frame(POLL_BLOCK, request.pack()))).payload)
+        if not rows:
+            return found
+        found += sum(row.records for row in rows)
+        received = reply.number
+
+
 def fuzz(tmp_path: Path, examples: int) -> None:
     """Attack one broker again and again. After each attack it answers, owes nothing, and nothing went wrong inside."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         opening = a_target(tmp_path)
         target = runner.run(opening.__aenter__())
+        member_id = runner.run(join(target, GROUP.decode()))
         slips: list[str] = []
         runner.get_loop().set_exception_handler(lambda _, context: slips.append(repr(context)))
 
-        async def one(pieces: list[bytes]) -> None:
+        async def one(pieces: list[bytes], patience: int) -> None:
             async with asyncio.timeout(30):
                 async with target.client() as peer:
                     try:
                         for piece in pieces:
                             await peer.send(piece)
+                            await asyncio.sleep(0)
+                        for _ in range(patience):  # else whoever waits is sent home before it was delivered anything
                             await asyncio.sleep(0)
                         peer.finish()
                         await peer.read_to_the_end()
@@ -115,19 +159,22 @@ def fuzz(tmp_path: Path, examples: int) -> None:
                         pass  # the broker has hung up
                 assert (await target.ask(call("version"))).status == frames.OK
                 await until(lambda: not target.connections())
-                assert (target.broker.requests.held, target.broker.replies.held) == (0, 0)
+                await until(lambda: (target.broker.requests.held, target.broker.replies.held) == (0, 0))
             assert slips == []
 
         @settings(
             max_examples=examples, derandomize=True, deadline=None, database=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
         )  # fmt: skip
-        @given(attacks(target.topic_id))
-        def attack(pieces: list[bytes]) -> None:
-            runner.run(one(pieces))
+        @given(attacks(target.topic_id, member_id), st.sampled_from([0, 10, 50]))
+        def attack(pieces: list[bytes], patience: int) -> None:
+            runner.run(one(pieces, patience))
 
         attack()
         assert "orders" in target.broker.topics.by_name
+        assert member_id.decode() in target.broker.groups.machine.group(GROUP.decode()).members
+        end = target.broker.topics.named("orders").partition(0).log.end_offset
+        assert runner.run(polls_all(target, "another", runner.run(join(target, "another")))) == end
         runner.run(opening.__aexit__(None, None, None))
 
 

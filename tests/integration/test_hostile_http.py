@@ -155,6 +155,11 @@ WRONG_VALUES = [
 TAKES_A_BODY = [operation for operation in OPERATIONS if operation.paths and operation.has_body]
 ENOUGH: dict[str, dict[str, object]] = {
     "create_topic": {"name": "__reserved"},
+    "join_group": {"client_id": "a", "topics": ["nowhere"]},
+    "heartbeat": {"member_id": "a"},
+    "leave_group": {"member_id": "a"},
+    "commit": {"member_id": "a", "offsets": {}},
+    "reset_offsets": {"topic": "nowhere", "to": "earliest"},
     "publish": {"value": "x"},
     "publish_batch": {"messages": [{"value": "x"}]},
     "add_partitions": {"count": 2},
@@ -166,7 +171,7 @@ ENOUGH: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("name", [operation.name for operation in TAKES_A_BODY])
 def test_a_wrong_type_in_any_field_is_an_answer_and_never_a_fault(target: Target, name: str) -> None:
     (operation,) = (operation for operation in TAKES_A_BODY if operation.name == name)
-    path = operation.paths[0].format(topic="nowhere", producer_id=2**61)
+    path = operation.paths[0].format(topic="nowhere", producer_id=2**61, group="nowhere")
     before = target.state()
     with target.broker.client() as client:
         for field in (*operation.request.__struct_fields__, "unknown"):

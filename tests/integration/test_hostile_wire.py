@@ -16,7 +16,8 @@ from goqueue.model.publishing import Acks
 from goqueue.model.record import Extension, Producer, Record
 from goqueue.wire import frames
 from goqueue.wire.blocks import FETCH_REPLY, FETCH_REQUEST, PUBLISH_REQUEST
-from goqueue.wire.codes import CODES, FETCH_BLOCK, PUBLISH_BLOCK
+from goqueue.wire.codes import CODES, FETCH_BLOCK, POLL_BLOCK, PUBLISH_BLOCK
+from goqueue.wire.polls import POLL_REQUEST, PollRequest, unpack_poll_reply
 from tests.support.hostile import Peer, run, until
 from tests.support.raw_wire import Target, a_target, block, call, frame, read_reply, resealed
 
@@ -205,6 +206,13 @@ def bad_requests(target: Target) -> dict[str, tuple[bytes, str]]:
         head = PUBLISH_REQUEST.pack(topic, 0, acks, flags, epoch, producer_id, sequence)
         return frame(PUBLISH_BLOCK, head + block(extension=Extension(producer=SOMEBODY)))
 
+    poll = PollRequest("billing", "w-1", 1, 1).pack()
+
+    def poll_like(group: bytes = b"billing", member: bytes = b"w-1", *, received: int = 0, version: int = 0,
+                  size: int = 1, count: int = 1, lengths: tuple[int, int] | None = None) -> bytes:  # fmt: skip
+        head = POLL_REQUEST.pack(received, version, size, count, 0, *(lengths or (len(group), len(member))))
+        return frame(POLL_BLOCK, head + group + member)
+
     return {
         "operation 0": (frame(0), "unknown_operation"),
         "an operation nobody knows": (frame(999, b"{}"), "unknown_operation"),
@@ -241,6 +249,49 @@ def bad_requests(target: Target) -> dict[str, tuple[bytes, str]]:
         "a fetch from the last offset that waits": (fetch_like(offset=2**63 - 1, wait_ms=1), "offset_out_of_range"),
         "a fetch of no bytes": (fetch_like(size=0), "protocol_error"),
         "a fetch of no records": (fetch_like(count=0), "protocol_error"),
+        "a poll without anything": (frame(POLL_BLOCK), "protocol_error"),
+        "a poll without names": (frame(POLL_BLOCK, poll[: POLL_REQUEST.size]), "protocol_error"),
+        "a poll without its last byte": (frame(POLL_BLOCK, poll[:-1]), "protocol_error"),
+        "a poll with one byte more": (frame(POLL_BLOCK, poll + b"\x00"), "protocol_error"),
+        "a poll with names that are not there": (poll_like(lengths=(255, 255)), "protocol_error"),
+        "a poll with names in a foreign code": (poll_like(member=b"w\xff"), "protocol_error"),
+        "a poll cut within a letter": (poll_like(b"billing\xc3", b"\xbcw"), "protocol_error"),
+        "a poll of no bytes": (poll_like(size=0), "protocol_error"),
+        "a poll of no messages": (poll_like(count=0), "protocol_error"),
+        "a poll that received less than nothing": (poll_like(received=-2), "protocol_error"),
+        "a poll that received what there cannot be": (poll_like(received=2**63 - 1), "protocol_error"),
+        "a poll that knows less than nothing": (poll_like(version=-(2**63)), "protocol_error"),
+        "a poll of a group nobody made": (poll_like(), "unknown_group"),
+        "a poll of a group without a name": (poll_like(b"", b""), "unknown_group"),
+        "a poll of a path": (poll_like(b"../../etc"), "unknown_group"),
+        "a poll of a group of 255 zeros": (poll_like(bytes(255), bytes(255)), "unknown_group"),
+        "a group of 1 MB": (call("describe_group", group="g" * 1_000_000), "unknown_group"),
+        "a new member of a group of 1 MB": (
+            call("join_group", group="g" * 1_000_000, client_id="w", topics=["orders"]),
+            "invalid_request",
+        ),
+        "an old member of a group of 1 MB": (
+            call("join_group", group="g" * 1_000_000, client_id="w", topics=["orders"], member_id="w-0123456789abcdef"),
+            "invalid_request",
+        ),
+        "a commit of a group nobody made": (
+            call("commit", group="billing", member_id="w-1", offsets={"orders": {"0": 1}}),
+            "unknown_group",
+        ),
+        "a path for a group": (call("join_group", group="../etc", client_id="w", topics=["orders"]), "invalid_request"),
+        "a member without a topic": (call("join_group", group="billing", client_id="w", topics=[]), "invalid_request"),
+        "a member of a topic nobody made": (
+            call("join_group", group="billing", client_id="w", topics=["orders", "payments"]),
+            "unknown_topic",
+        ),
+        "a member that was never there": (
+            call("join_group", group="billing", client_id="w", topics=["orders"], member_id="w-0123456789abcdef"),
+            "unknown_member",
+        ),
+        "a member that may sleep for ever": (
+            call("join_group", group="billing", client_id="w", topics=["orders"], session_timeout="9999h"),
+            "invalid_request",
+        ),
         "no JSON": (frame(CODES["metadata"], b"\xff\xfe"), "invalid_request"),
         "an array": (frame(CODES["metadata"], b"[]"), "invalid_request"),
         "a number": (frame(CODES["list_topics"], b"5"), "invalid_request"),
@@ -391,5 +442,107 @@ def test_a_publish_counts_whether_or_not_its_answer_could_be_sent(tmp_path: Path
                 peer.vanish()
             await until(lambda: log.durable.value == 2)
             assert await target.is_served()
+
+    run(scenario())
+
+
+# ---------------------------------------------------------------- members of groups
+
+
+async def join(target: Target, group: str = "billing") -> str:
+    """The id of a new member."""
+    reply = await target.ask(call("join_group", group=group, client_id="w", topics=["orders"], session_timeout="1h"))
+    return str(reply.fields["member_id"])
+
+
+def poll(
+    member_id: str, *, group: str = "billing", received: int = 0, most: int = MIB, wait_ms: int = 0, version: int = -1
+) -> bytes:
+    return frame(POLL_BLOCK, PollRequest(group, member_id, most, 10_000, wait_ms, received, version).pack())
+
+
+async def delivered(target: Target, data: bytes) -> tuple[int, list[tuple[int, int]]]:
+    """The number of the reply; of each row where to go on and how often it was delivered."""
+    reply, rows = unpack_poll_reply((await target.ask(data)).payload)
+    return reply.number, [(row.next_offset, row.deliveries) for row in rows]
+
+
+@pytest.mark.parametrize("received", [1, 2**53, limits.MAX_OFFSET - 1])
+def test_a_member_that_says_it_received_what_nobody_sent_harms_nobody_else(tmp_path: Path, received: int) -> None:
+    async def scenario() -> None:
+        async with a_target(tmp_path) as target:
+            liar, honest = await join(target, "liars"), await join(target)
+            for _ in range(3):
+                await target.ask(poll(liar, group="liars", received=received))
+            number, rows = await delivered(target, poll(honest))
+            assert rows == [(1, 1)]
+            assert number < 2**53, "a number that every JSON client can carry"
+            for end in (2, 3):
+                assert (await target.ask(target.publish(block()))).status == frames.OK
+                number, rows = await delivered(target, poll(honest, received=number))
+                assert rows == [(end, 1)]
+
+    run(scenario())
+
+
+def test_nobody_is_delivered_anything_in_the_name_of_another_groups_member(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with a_target(tmp_path) as target:
+            member, stranger = await join(target), await join(target, "another")
+            before = target.state()
+            assert (await target.ask(poll(stranger))).code == "unknown_member"
+            assert (await target.ask(poll(member, group="another"))).code == "unknown_member"
+            offsets = {"orders": {"0": 1}}
+            reply = await target.ask(call("commit", group="billing", member_id=stranger, offsets=offsets))
+            assert reply.code == "unknown_member"
+            assert target.state() == before
+            assert (await delivered(target, poll(member)))[1] == [(1, 1)]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("leave", [Peer.vanish, Peer.finish])
+def test_what_a_poll_took_for_a_client_that_left_comes_again(tmp_path: Path, leave: Callable[[Peer], None]) -> None:
+    async def scenario() -> None:
+        async with a_target(tmp_path) as target:
+            member = await join(target)
+            streams = {
+                "a poll": poll(member),
+                "a poll that waits": poll(member, wait_ms=60_000),
+                "many polls": poll(member, wait_ms=60_000) * 50,
+                "a poll and half another": poll(member) + poll(member)[:-1],
+                "a poll among others": target.fetch() + poll(member) + call("group_lag", group="billing"),
+            }
+            for data in streams.values():
+                for turns in (0, 1, 3, 20):
+                    async with target.client() as peer:
+                        await peer.send(data)
+                        for _ in range(turns):
+                            await asyncio.sleep(0)
+                        leave(peer)
+                    await until(lambda: not target.connections())
+                    await until(lambda: (target.broker.requests.held, target.broker.replies.held) == (0, 0))
+            assert len(target.broker.groups.parks) == 0
+            number, rows = await delivered(target, poll(member, received=0))
+            assert rows == [(1, 1)], "nothing was received, so nothing was delivered"
+            assert (await delivered(target, poll(member, received=number)))[1] == []
+
+    run(scenario())
+
+
+def test_a_newer_poll_of_a_member_sends_the_older_one_home(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with a_target(tmp_path) as target, target.client() as peer:
+            member = await join(target)
+            number, _ = await delivered(target, poll(member))
+            version = target.broker.groups.machine.group("billing").members[member].version
+            waiting = poll(member, received=number, version=version, wait_ms=60_000)
+            await peer.send(waiting * 20)
+            for _ in range(19):
+                assert (await read_reply(peer)).status == frames.OK
+            assert len(target.broker.groups.parks) == 1
+            assert (await target.ask(target.publish(block()))).status == frames.OK
+            _, rows = unpack_poll_reply((await read_reply(peer)).payload)
+            assert [row.next_offset for row in rows] == [2]
 
     run(scenario())

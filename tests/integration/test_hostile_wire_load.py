@@ -8,16 +8,34 @@ from pathlib import Path
 
 import pytest
 
+from goqueue import codec
 from goqueue.model import limits
 from goqueue.model.record import Record
 from goqueue.wire import frames
 from goqueue.wire.blocks import FETCH_REPLY, FetchRequest
-from goqueue.wire.codes import FETCH_BLOCK, PUBLISH_BLOCK
+from goqueue.wire.codes import FETCH_BLOCK, POLL_BLOCK, PUBLISH_BLOCK
+from goqueue.wire.polls import PollRequest, unpack_poll_reply
 from tests.support.broker import running_broker
 from tests.support.hostile import Peer, resident_bytes, run, sweep, until
-from tests.support.raw_wire import a_target, block, call, frame, greet, read_reply
+from tests.support.raw_wire import Target, a_target, block, call, frame, greet, read_reply
 
 MIB = limits.MIB
+
+
+async def join(target: Target, group: str = "billing") -> str:
+    """The id of a new member."""
+    reply = await target.ask(call("join_group", group=group, client_id="w", topics=["orders"], session_timeout="1h"))
+    return str(reply.fields["member_id"])
+
+
+def poll(member_id: str, *, received: int = 0, most: int = MIB, wait_ms: int = 0, group: str = "billing") -> bytes:
+    return frame(POLL_BLOCK, PollRequest(group, member_id, most, 10_000, wait_ms, received).pack())
+
+
+async def take(target: Target, member_id: str, *, received: int = 0) -> list[tuple[int, int]]:
+    """Poll as somebody who behaves: of each row where to go on, and how often it was delivered."""
+    _, rows = unpack_poll_reply((await target.ask(poll(member_id, received=received, most=16 * MIB))).payload)
+    return [(row.next_offset, row.deliveries) for row in rows]
 
 
 def test_a_frame_that_does_not_arrive_in_time_is_given_up(tmp_path: Path) -> None:
@@ -102,13 +120,47 @@ def test_requests_that_wait_are_bounded_per_connection(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_polls_that_wait_are_bounded_per_connection(tmp_path: Path) -> None:
+    """One member each, so that none sends another home; when something comes, all but the first are answered too."""
+
+    async def scenario() -> None:
+        async with a_target(tmp_path) as target, target.client() as peer:
+            members = [await join(target, f"group-{number}") for number in range(8)]
+            ends = {}
+            for number, member in enumerate(members):
+                reply = await target.ask(poll(member, group=f"group-{number}"))
+                ends[number] = unpack_poll_reply(reply.payload)[0].number
+            waiting = [
+                poll(member, group=f"group-{number}", received=ends[number], wait_ms=60_000)
+                for number, member in enumerate(members)
+            ]
+            await peer.send(b"".join(waiting) * limits.MAX_PENDING_REQUESTS)
+            answered = len(waiting) * (limits.MAX_PENDING_REQUESTS - 1)
+            for _ in range(answered):
+                assert (await read_reply(peer)).status == frames.OK
+            assert len(target.broker.groups.parks) == len(waiting)
+            assert sum(one._pending for one in target.connections()) == len(waiting)
+            assert await target.is_served()
+            assert (await target.ask(target.publish(block()))).status == frames.OK
+            last = [unpack_poll_reply((await read_reply(peer)).payload)[1] for _ in waiting]
+            assert [[row.next_offset for row in rows] for rows in last] == [[2]] * len(waiting)
+
+    run(scenario())
+
+
 def test_a_wait_is_never_longer_than_a_broker_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("goqueue.wire.blocks.MAX_WAIT_MS", 10)
+    monkeypatch.setattr("goqueue.wire.polls.MAX_WAIT_MS", 10)
 
     async def scenario() -> None:
         async with a_target(tmp_path) as target:
             reply = await target.ask(target.fetch(1, wait_ms=2**32 - 1))
             assert FETCH_REPLY.unpack(reply.payload) == (1, 0, 1, 0)
+            member = await join(target)
+            assert await take(target, member) == [(1, 1)]
+            received = target.broker.groups.machine.group("billing").members[member].took
+            reply = await target.ask(poll(member, received=received, wait_ms=2**32 - 1))
+            assert unpack_poll_reply(reply.payload)[1] == []
 
     run(scenario())
 
@@ -140,6 +192,35 @@ def test_replies_nobody_takes_are_bounded_and_others_go_on(tmp_path: Path) -> No
     run(scenario())
 
 
+def test_polls_nobody_takes_are_bounded_and_what_they_took_comes_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with a_target(tmp_path) as target:
+            groups = [f"group-{number}" for number in range(4)]
+            members = [await join(target, group) for group in groups]
+            values = [Record(value=b"x" * 900_000)] * 16
+            for _ in range(2):
+                assert (await target.ask(target.publish(block(*values)))).status == frames.OK
+            peers = [await Peer(target.server.endpoints["wire"], receive_bytes=4096).__aenter__() for _ in groups]
+            for peer, group, member in zip(peers, groups, members, strict=True):
+                await greet(peer)
+                await peer.send(poll(member, group=group, most=16 * MIB) * 100)
+            await until(lambda: sum(one._write_paused for one in target.connections()) == 4)
+            assert target.broker.replies.held <= 4 * limits.MAX_CONNECTION_BYTES
+            assert await target.is_served()
+            assert len(await take(target, await join(target))) == 1
+            sweep(target.server, after_s=limits.REPLY_TIMEOUT_S + 1)
+            await until(lambda: target.broker.replies.held == 0)
+            for peer in peers:
+                peer.vanish()
+            await until(lambda: not target.connections())
+            for group, member in zip(groups, members, strict=True):
+                reply = await target.ask(poll(member, group=group, most=16 * MIB))
+                (row, *_) = unpack_poll_reply(reply.payload)[1]
+                assert (row.deliveries, codec.decode(bytes(row.block))[0].offset) == (1, 0)
+
+    run(scenario())
+
+
 def test_a_client_that_takes_its_replies_slowly_is_not_cut_off(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with a_target(tmp_path) as target:
@@ -160,7 +241,7 @@ def test_a_client_that_takes_its_replies_slowly_is_not_cut_off(tmp_path: Path) -
     run(scenario())
 
 
-def test_a_fetch_that_finds_no_room_is_told_so_and_publishing_goes_on(
+def test_who_finds_no_room_for_a_reply_is_told_so_and_publishing_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "ADMISSION_WAIT_S", 0.01)
@@ -168,13 +249,16 @@ def test_a_fetch_that_finds_no_room_is_told_so_and_publishing_goes_on(
     async def scenario() -> None:
         async with a_target(tmp_path) as target:
             replies = target.broker.replies
+            member = await join(target)
             assert replies.try_take(replies.limit)
-            for data in (target.fetch(), call("read_topic", topic="orders")):
+            polls = poll(member), call("poll", group="billing", member_id=member, timeout=0)
+            for data in (target.fetch(), call("read_topic", topic="orders"), *polls):
                 assert (await target.ask(data)).code == "busy"
             assert (await target.ask(target.publish(block()))).status == frames.OK
             assert replies.held == replies.limit
             replies.give(replies.limit)
             assert await target.is_served()
+            assert await take(target, member) == [(2, 1)], "a poll without room took nothing"
 
     run(scenario())
 
@@ -231,12 +315,16 @@ def test_a_large_frame_that_finds_no_room_ends_its_connection(
 
 
 def test_hostile_clients_do_not_grow_a_broker(tmp_path: Path) -> None:
-    """Promised frames, half frames, parked fetches and replies nobody takes, all at once, on a real broker."""
+    """Promised frames, half frames, parked fetches and polls, replies nobody takes, all at once, on a real broker."""
     with running_broker(tmp_path) as broker:
         created = broker.request("POST", "/topics", {"name": "orders", "num_partitions": 1}).body
         for _ in range(16):
             assert broker.request("POST", "/topics/orders/publish", {"value": "x" * 1_000_000}).status == 200
         topic_id = int(created["topic_id"], 16)
+        joining = {"client_id": "w", "topics": ["orders"], "start": "latest"}
+        members = [
+            broker.request("POST", f"/groups/g-{number}/join", joining).body["member_id"] for number in range(50)
+        ]
         memory = resident_bytes(broker.pid)
 
         async def attack() -> int:
@@ -250,8 +338,11 @@ def test_hostile_clients_do_not_grow_a_broker(tmp_path: Path) -> None:
                     await peer.send(fetch * 50)
                 elif number < 104:
                     await peer.send(promised + b"x" * 10_000)
-                else:
+                elif number < 154:
                     await peer.send(parked * 100)
+                else:
+                    group = number - 154
+                    await peer.send(poll(members[group], group=f"g-{group}", most=16 * MIB, wait_ms=60_000) * 100)
             async with Peer(broker.wire) as honest:
                 await greet(honest)
                 await honest.send(fetch)

@@ -9,18 +9,21 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 import requests
 import schemathesis
 from schemathesis.schemas import BaseSchema
 
-from goqueue.api import openapi, pages
+from goqueue.api import openapi, pages, shapes
 from goqueue.model import limits
 from tests.support.broker import RunningBroker, running_broker
 
 AnyCase = schemathesis.Case[Any]
 TOPICS = {"orders": 1, "events": 3}
 """Those that exist, with their partitions."""
+GROUPS = ("billing", "idle")
+"""Those that exist: one with a member, and one without."""
 ENOUGH_PARTITIONS = 4
 """More of them show nothing new, and take a second to make."""
 ALLOWED = {"2xx", "4xx", "503"}
@@ -36,13 +39,21 @@ def described(*, examples: int, wrong_ones: bool) -> BaseSchema:
             "deterministic": True,
             "database": "none",
         },
-        "dictionaries": {"topics": {"values": list(TOPICS)}, "small": {"values": [0, 1, 2]}},
+        "dictionaries": {
+            "topics": {"values": list(TOPICS)},
+            "groups": {"values": list(GROUPS)},
+            "small": {"values": [0, 1, 2]},
+        },
         "parameters": {
             "path.topic": {"dictionary": "topics", **likely},
+            "path.group": {"dictionary": "groups", **likely},
             "path.partition": {"dictionary": "small", **likely},
             "path.producer_id": {"dictionary": "small", **likely},
             "query.offset": {"dictionary": "small", "probability": 0.5},
+            "query.topic": {"dictionary": "topics", "probability": 0.5},
             "body.partition": {"dictionary": "small", "probability": 0.5},
+            "body.topic": {"dictionary": "topics", **likely},
+            "body.topics[*]": {"dictionary": "topics", **likely},
             "body.messages[*].partition": {"dictionary": "small", "probability": 0.5},
         },
         "phases": {"coverage": {"enabled": wrong_ones}, "examples": {"enabled": wrong_ones}},
@@ -64,7 +75,9 @@ class Trial:
         self.statuses: dict[str, set[int]] = defaultdict(set)
         for _ in range(3):
             assert broker.request("POST", "/producers/init").status == 200
+        self.member_id = ""
         self.create_topics()
+        self.create_groups()
 
     def create_topics(self) -> None:
         for name, partitions in TOPICS.items():
@@ -73,9 +86,28 @@ class Trial:
                 published = self.broker.request("POST", f"/topics/{name}/messages", {"messages": messages})
                 assert published.status == 200
 
+    def create_groups(self) -> None:
+        busy, idle = (f"/groups/{name}" for name in GROUPS)
+        joining = {"client_id": "tester", "topics": ["orders"]}
+        if self.broker.request("POST", f"{busy}/heartbeat", {"member_id": self.member_id or "none"}).status != 200:
+            self.member_id = self.broker.request("POST", f"{busy}/join", joining).body["member_id"]
+        if self.broker.request("GET", idle).status != 200:
+            assert self.broker.request("POST", f"{idle}/join", joining).status == 200
+        for member in self.broker.request("GET", idle).body["members"]:
+            leaving = {"member_id": member["member_id"]}
+            assert self.broker.request("POST", f"{idle}/leave", leaving).status == 200
+
     def attempt(self, case: AnyCase) -> None:
         if case.method in ("DELETE", "POST"):
             self.create_topics()  # one may be gone, or have all the partitions there can be
+        if case.path.startswith("/groups/"):
+            self.create_groups()
+            for fields in (case.body, case.query):
+                if isinstance(fields, dict) and _is_right("MemberId", fields.get("member_id")):
+                    fields["member_id"] = self.member_id
+        if case.path.endswith("/poll") and isinstance(case.query, dict):
+            if _is_right("Duration", case.query.get("timeout", "30s")):
+                case.query["timeout"] = "0"  # nobody has the time
         if isinstance(case.body, dict):
             for field in ("num_partitions", "count"):
                 number = case.body.get(field)
@@ -83,6 +115,14 @@ class Trial:
                     case.body[field] = min(number, ENOUGH_PARTITIONS)
         answer = case.call_and_validate(base_url=f"http://{self.broker.http}", session=self.session)
         self.statuses[case.operation.label].add(answer.status_code)
+
+
+def _is_right(kind: str, value: object) -> bool:
+    try:
+        msgspec.convert(value, getattr(shapes, kind), strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +143,9 @@ def test_every_documented_path_answers(trial: Trial, prefix: str) -> None:
     for path, methods in served.body["paths"].items():
         for method in methods:
             trial.create_topics()
-            answer = trial.broker.request(
-                method.upper(), prefix + path.format(topic="orders", partition=0, producer_id=1)
-            )
+            trial.create_groups()
+            filled = path.format(topic="orders", partition=0, producer_id=1, group="idle")
+            answer = trial.broker.request(method.upper(), prefix + filled)
             assert answer.status in (200, 201, 400), (method, path, answer.body)
             assert str(answer.status) in methods[method]["responses"]
             assert answer.headers.get_content_type() == "application/json"
