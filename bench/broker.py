@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bench import calls, http, many_topics, wire
+from bench import calls, groups, http, many_topics, wire
 from bench.report import Part
 
 PARTS: Final[dict[str, Part]] = {
@@ -13,4 +13,8 @@ PARTS: Final[dict[str, Part]] = {
     "topics": many_topics.topics,
     "memory": many_topics.memory,
     "calls": calls.calls,
+    "polls": groups.polls,
+    "wakes": groups.wakes,
+    "parked": groups.parked,
+    "pairs": groups.pairs,
 }
