@@ -658,10 +658,14 @@ def test_a_poll_that_was_interrupted_takes_no_messages_with_it(tmp_path: Path) -
         member = broker.call("join_group", group="billing", client_id="worker", topics=["orders"])["member_id"]
         broker.call("poll", group="billing", member_id=member, timeout=0)
         interrupt = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
-        interrupt.start()
-        with pytest.raises(KeyboardInterrupt):
-            broker.call("poll", group="billing", member_id=member, timeout="30s")
-        interrupt.join()
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+        try:
+            interrupt.start()
+            with pytest.raises(KeyboardInterrupt):
+                broker.call("poll", group="billing", member_id=member, timeout="30s")
+            interrupt.join()
+        finally:
+            signal.signal(signal.SIGINT, before)
         for value in ("first", "second"):
             broker.call("publish", topic="orders", value=value)
         found: list[str] = []
