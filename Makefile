@@ -15,6 +15,7 @@ RUN_READY := $(VENV)/.goqueue-run
 TEST_READY := $(VENV)/.goqueue-test
 BUILD_INPUTS := pyproject.toml setup.py constraints.txt $(wildcard src/goqueue/codec/*.pyx src/goqueue/codec/*.pxi src/goqueue/codec/*.h)
 CHECKED := src $(foreach room,sim tests bench,$(if $(wildcard $(room)/*.py),$(room)))
+IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -36,10 +37,10 @@ lint: $(TEST_READY) ## report style, type and import problems; change nothing
 
 # The second run swaps the codec under the storage room; what concerns the codec itself ran over both before.
 pytest: $(TEST_READY) codec
-	$(PY) -m pytest -m "not long" $(PYTEST_ARGS)
+	$(PY) -m pytest $(IN_PARALLEL) -m "not long" $(PYTEST_ARGS)
 	@if $(compiled); then \
-	    echo "GOQUEUE_CODEC=python $(PY) -m pytest -m \"not long\" tests/unit tests/interplay $(PYTEST_ARGS)"; \
-	    GOQUEUE_CODEC=python $(PY) -m pytest -m "not long" tests/unit tests/interplay $(PYTEST_ARGS); \
+	    echo "GOQUEUE_CODEC=python $(PY) -m pytest $(IN_PARALLEL) -m \"not long\" tests/unit tests/interplay $(PYTEST_ARGS)"; \
+	    GOQUEUE_CODEC=python $(PY) -m pytest $(IN_PARALLEL) -m "not long" tests/unit tests/interplay $(PYTEST_ARGS); \
 	else echo "The run above was with the pure-Python codec, the only one here."; fi
 
 codec: $(TEST_READY) ## say which codec is in use; GOQUEUE_REQUIRE_COMPILED=1 refuses the slow one

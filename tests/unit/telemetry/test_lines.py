@@ -123,7 +123,7 @@ def test_of_a_long_traceback_the_end_is_shown() -> None:
         ({"a": {"b": 1}}, '"{\\"a\\": {\\"b\\": 1}}"', {"a": {"b": 1}}),
         (frozenset({7}), "[7]", [7]),
         (ValueError("bad"), '"ValueError: bad"', "ValueError: bad"),
-        (re.compile, None, str(re.compile)),
+        pytest.param(re.compile, None, str(re.compile), id="function"),
     ],
 )
 def test_a_value_is_shown(value: object, text: str | None, plain: object) -> None:
