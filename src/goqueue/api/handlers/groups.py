@@ -7,9 +7,8 @@ from msgspec import UNSET
 
 from goqueue import codec
 from goqueue.api import shapes
-from goqueue.api.handlers.showing import show_polled
+from goqueue.api.handlers.showing import show_member, show_polled
 from goqueue.api.service import Service
-from goqueue.broker.coordination import View
 from goqueue.broker.poll import Turn
 from goqueue.groups.commands import Join
 from goqueue.groups.group import Group, Member
@@ -47,12 +46,12 @@ async def join_group(service: Service, request: shapes.JoinGroup, group: str) ->
         auto_commit_ms=interval_ms if request.auto_commit else None,
     )
     begin = partial(broker.settlement.begin, position=_start(request.start))
-    return _show_member(await broker.groups.join(command, begin))
+    return show_member(await broker.groups.join(command, begin))
 
 
 async def heartbeat(service: Service, request: shapes.Heartbeat, group: str) -> shapes.MemberReply:
     found, member = _member(service, group, request.member_id)
-    return _show_member(await service.broker.groups.heartbeat(found, member, request.revoked))
+    return show_member(await service.broker.groups.heartbeat(found, member, request.revoked))
 
 
 async def leave_group(service: Service, request: shapes.LeaveGroup, group: str) -> shapes.Left:
@@ -213,18 +212,6 @@ def _group(service: Service, name: str) -> Group:
 def _member(service: Service, group: str, member_id: str) -> tuple[Group, Member]:
     found = _group(service, group)
     return found, found.member(member_id)
-
-
-def _show_member(view: View) -> shapes.MemberReply:
-    return shapes.MemberReply(
-        member_id=view.member_id,
-        generation=view.generation,
-        state=view.state,
-        leader=view.leader,
-        rebalance_required=view.is_rebalancing,
-        assigned_partitions=view.assigned,
-        revoke=view.revoke,
-    )
 
 
 def _by_text(offsets: dict[int, int]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Records as JSON: text where it is text, base64 where it is not."""
+"""Records and members as JSON. Of a record, text where it is text, base64 where it is not."""
 
 from base64 import b64encode
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import UNSET
 
 from goqueue.api import shapes
+from goqueue.broker.coordination import View
 from goqueue.model.names import message_id
 from goqueue.model.record import Record
 from goqueue.model.times import show_time
@@ -19,6 +20,16 @@ def show_read(topic: str, partition: int, record: Record) -> shapes.ReadMessage:
 def show_polled(topic: str, partition: int, record: Record, deliveries: int) -> shapes.PolledMessage:
     """For a member of a group."""
     return shapes.PolledMessage(topic=topic, delivery_count=deliveries, **_fields(topic, partition, record))
+
+
+def show_member(view: View) -> shapes.MemberReply:
+    """To itself."""
+    return shapes.MemberReply(**_member_fields(view))
+
+
+def show_news(view: View, topics: dict[str, str]) -> shapes.MemberNews:
+    """The same with the ids of its topics."""
+    return shapes.MemberNews(topics=topics, **_member_fields(view))
 
 
 def _fields(topic: str, partition: int, record: Record) -> dict[str, Any]:
@@ -47,6 +58,18 @@ def _fields(topic: str, partition: int, record: Record) -> dict[str, Any]:
         "message_id": message_id(topic, partition, record.offset),
         "event_time": UNSET if event_time is None else show_time(event_time),
         "encoding": UNSET if encoding is None else "base64",
+    }
+
+
+def _member_fields(view: View) -> dict[str, Any]:
+    return {
+        "member_id": view.member_id,
+        "generation": view.generation,
+        "state": view.state,
+        "leader": view.leader,
+        "rebalance_required": view.is_rebalancing,
+        "assigned_partitions": view.assigned,
+        "revoke": view.revoke,
     }
 
 

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from goqueue.api.handlers.showing import show_news
 from goqueue.api.shapes import MemberNews
 from goqueue.broker.broker import Broker
 from goqueue.broker.poll import Polled, Turn
@@ -51,13 +52,5 @@ def _news(broker: Broker, polled: Polled) -> MemberNews:
     view = polled.view
     member = broker.groups.machine.group(polled.group).member(view.member_id)
     shapes = {name: broker.groups.shape_of(name) for name in member.joined.topics}
-    return MemberNews(
-        member_id=view.member_id,
-        generation=view.generation,
-        state=view.state,
-        leader=view.leader,
-        rebalance_required=view.is_rebalancing,
-        assigned_partitions=view.assigned,
-        revoke=view.revoke,
-        topics={name: format_topic_id(shape.topic_id) for name, shape in shapes.items() if shape is not None},
-    )
+    topics = {name: format_topic_id(shape.topic_id) for name, shape in shapes.items() if shape is not None}
+    return show_news(view, topics)
