@@ -1,41 +1,14 @@
-"""Power cuts under a consumer group as a test: a few in the suite, many on request. Skipped where they cannot be made.
-
-The rig runs in a process of its own, because it moves into a mount namespace of its own.
-"""
-
-import subprocess
-import sys
+"""Power cuts under a consumer group as a test: a few in the suite, many on request. Skipped where they cannot run."""
 
 import pytest
 
+from tests.chaos.cutting import cut_power
 from tests.chaos.ledger import Violation
-from tests.chaos.powercut import CannotRun, demand_a_machine_for_it
 from tests.chaos.sidecar_powercut import Ledger, Undelivered
-from tests.chaos.spawn import ROOT
-
-
-def cut_power(*arguments: str, timeout_s: int) -> str:
-    """What the rig printed; skips where it cannot run."""
-    try:
-        demand_a_machine_for_it()
-    except CannotRun as reason:
-        pytest.skip(str(reason))
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos.sidecar_powercut", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-    )
-    if done.stdout.startswith("skipped: "):
-        pytest.skip(done.stdout.removeprefix("skipped: ").strip())
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_no_new_message_is_taken_for_a_lost_one_and_a_build_without_fences_is_caught() -> None:
-    said = cut_power("--cycles", "3", "--seed", "1", timeout_s=240)
+    said = cut_power("sidecar_powercut", "--cycles", "3", "--seed", "1", timeout_s=240)
     assert "3/3 cuts" in said
     assert said.count("was caught") == 1
 
@@ -43,7 +16,7 @@ def test_no_new_message_is_taken_for_a_lost_one_and_a_build_without_fences_is_ca
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_no_new_message_is_taken_for_a_lost_one_in_two_hundred_power_cuts() -> None:
-    said = cut_power("--cycles", "200", timeout_s=1200)
+    said = cut_power("sidecar_powercut", "--cycles", "200", timeout_s=1200)
     assert "200/200 cuts" in said
     assert said.count("was caught") == 1
 

@@ -1,9 +1,6 @@
 """Where features of the broker meet: a test per row of the interplay table whose features exist, named after it."""
 
 import asyncio
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +24,7 @@ from goqueue.model.settings import Fsync
 from goqueue.model.topic import TopicSettings
 from goqueue.storage.cleaner import clean
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.held_syncs import syncs_held
 from tests.support.loop import run, turns
 from tests.unit.api.services import served
 from tests.unit.broker.brokers import SETTINGS, T0, block, messages, open_names, opened, topic_directory, values
@@ -104,7 +102,7 @@ def test_topic_delete_x_a_publish_that_waits_for_the_disk(tmp_path: Path) -> Non
     async def go() -> None:
         disk = FaultyDisk()
         async with opened(tmp_path, disk=disk) as broker:
-            with syncs_held(disk) as held:
+            with syncs_held(disk, "/logs/") as held:
                 await create(broker, "orders", 1, TopicSettings(fsync=Fsync.EVERY))
                 topic = broker.topics.named("orders")
                 receipt = broker.publisher.publish(topic, 0, messages("old"), acks=Acks.ALL)
@@ -123,37 +121,6 @@ def test_topic_delete_x_a_publish_that_waits_for_the_disk(tmp_path: Path) -> Non
 # --- ack x fsync
 
 
-class HeldSyncs:
-    """Syncs of topics' segments wait until they are released; those of the metadata pass."""
-
-    def __init__(self, disk: FaultyDisk) -> None:
-        self._begun = threading.Event()
-        self._released = threading.Event()
-        disk.before = self._before
-
-    def _before(self, operation: str, path: str) -> None:
-        if operation == "sync" and "/logs/" in path and path.endswith(".log"):
-            self._begun.set()
-            self._released.wait(30)
-
-    async def reached(self) -> None:
-        """Return when a sync has begun, and is held."""
-        assert await asyncio.to_thread(self._begun.wait, 30)
-
-    def release(self) -> None:
-        self._released.set()
-
-
-@contextmanager
-def syncs_held(disk: FaultyDisk) -> Iterator[HeldSyncs]:
-    """Released at the end in any case, so that nobody waits for ever."""
-    held = HeldSyncs(disk)
-    try:
-        yield held
-    finally:
-        held.release()
-
-
 @pytest.mark.parametrize("fsync", Fsync)
 @pytest.mark.parametrize("acks", Acks)
 def test_ack_x_fsync(tmp_path: Path, acks: Acks, fsync: Fsync) -> None:
@@ -162,7 +129,7 @@ def test_ack_x_fsync(tmp_path: Path, acks: Acks, fsync: Fsync) -> None:
     async def go() -> None:
         disk = FaultyDisk()
         async with opened(tmp_path, disk=disk) as broker:
-            with syncs_held(disk) as held:
+            with syncs_held(disk, "/logs/") as held:
                 await create(broker, "orders", 1, TopicSettings(fsync=fsync))
                 topic = broker.topics.named("orders")
                 receipt = broker.publisher.publish(topic, 0, messages("a"), acks=acks)

@@ -1,9 +1,6 @@
 """Where groups meet other features: a test per row of the interplay table whose features exist, named after it."""
 
 import asyncio
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +14,7 @@ from goqueue.model.record import Record
 from goqueue.model.settings import Fsync
 from goqueue.storage.cleaner import clean
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.held_syncs import syncs_held
 from tests.support.loop import run, turns
 from tests.unit.api.services import served
 from tests.unit.broker.brokers import T0, Clock, block
@@ -262,35 +260,6 @@ def test_lease_x_restart_counts_deliveries(tmp_path: Path) -> None:
 # --- ack x fsync
 
 
-class HeldSyncs:
-    """Syncs of sidecars wait until they are released."""
-
-    def __init__(self, disk: FaultyDisk) -> None:
-        self._begun = threading.Event()
-        self._released = threading.Event()
-        disk.before = self._before
-
-    def _before(self, operation: str, path: str) -> None:
-        if operation == "sync" and "/sidecar/" in path and path.endswith(".log"):
-            self._begun.set()
-            self._released.wait(30)
-
-    async def reached(self) -> None:
-        assert await asyncio.to_thread(self._begun.wait, 30)
-
-    def release(self) -> None:
-        self._released.set()
-
-
-@contextmanager
-def syncs_held(disk: FaultyDisk) -> Iterator[HeldSyncs]:
-    held = HeldSyncs(disk)
-    try:
-        yield held
-    finally:
-        held.release()
-
-
 @pytest.mark.parametrize("fsync", Fsync)
 def test_ack_x_fsync(tmp_path: Path, fsync: Fsync) -> None:
     """The answer to a commit means written under none and interval, durable under every."""
@@ -302,7 +271,7 @@ def test_ack_x_fsync(tmp_path: Path, fsync: Fsync) -> None:
             to.put(*numbered(2))
             member = (await to.join()).member_id
             await to.poll(member)
-            with syncs_held(disk) as held:
+            with syncs_held(disk, "/sidecar/") as held:
                 committing = asyncio.ensure_future(to.commit(member, 1))
                 if fsync is Fsync.EVERY:
                     await held.reached()
