@@ -13,7 +13,7 @@ def compiled_codec() -> list[Extension]:
     extension = Extension(
         "goqueue.codec._compiled",
         sources=["src/goqueue/codec/_compiled.pyx"],
-        depends=[f"src/goqueue/codec/{name}" for name in ("crc32c.h", "_constants.pxi", "_encode.pxi")],
+        depends=[f"src/goqueue/codec/{name}" for name in ("crc32c.h", "_constants.pxi", "_encode.pxi", "_picking.pxi")],
         include_dirs=["src/goqueue/codec"],
         extra_compile_args=["-O3"],
     )

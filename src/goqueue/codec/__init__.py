@@ -8,13 +8,14 @@ import importlib
 import os
 from typing import Final
 
-from goqueue.codec.layout import Field, Flag, Problem, Scan, Selection, Survey
+from goqueue.codec.layout import Field, Flag, Picked, Problem, Scan, Selection, Survey
 from goqueue.model.errors import InvalidSetting
 
 __all__ = [
     "COMPILED",
     "Field",
     "Flag",
+    "Picked",
     "Problem",
     "Scan",
     "Selection",
@@ -25,6 +26,7 @@ __all__ = [
     "field_values",
     "milestones",
     "murmur3",
+    "pick",
     "producer_runs",
     "scan",
     "select",
@@ -60,6 +62,7 @@ if COMPILED:
         field_values,
         milestones,
         murmur3,
+        pick,
         producer_runs,
         scan,
         select,
@@ -74,6 +77,7 @@ else:
         field_values,
         milestones,
         murmur3,
+        pick,
         producer_runs,
         scan,
         select,

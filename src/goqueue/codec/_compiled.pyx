@@ -7,7 +7,7 @@ throughout and a block must not change during a call: what was checked once is n
 """
 
 from cpython cimport array
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
@@ -15,7 +15,10 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from goqueue.codec.layout import EMPTY_BLOCK, REASONS, Problem as _Problem, Refusal, Scan, Selection, Survey
+from goqueue.codec.layout import (
+    BLOCK_NOT_ASCENDING, EMPTY_BLOCK, NOT_ASCENDING, NOT_INT64, REASONS, Picked, Problem as _Problem, Refusal, Scan,
+    Selection, Survey,
+)
 from goqueue.model.errors import InvalidRecord
 from goqueue.model.record import Extension, Producer, Record
 
@@ -561,6 +564,8 @@ cdef object decode_extension(const uint8_t *p, Shape *s):
         transaction=decode_field(p, mask, TRANSACTION),
         blob=blob,
     )
+
+include "_picking.pxi"
 
 def field_values(block, scan, int field):
     """Ordinals ('I') and values ('q') of one fixed-width field over the records that `scan` found in `block`."""

@@ -7,7 +7,9 @@ is inside the extension and the headers. This module changes no byte and knows n
 
 from typing import Final, NamedTuple
 
-from goqueue.codec.encoding import SEQUENCE, SHORT, checksum
+import mmh3
+
+from goqueue.codec.encoding import LONG, SEQUENCE, SHORT, checksum
 from goqueue.codec.layout import (
     BLOB_BIT,
     BLOB_LENGTH_BYTES,
@@ -144,6 +146,27 @@ def read_mask(body: memoryview) -> tuple[int, int]:
     if needed > len(body):
         raise Broken(Problem.EXTENSION)
     return mask, needed
+
+
+def read_field(block: memoryview, parts: Parts, field: Field) -> int | None:
+    """A fixed-width field of a record whose extension was checked; None if it has no such field."""
+    if not parts.flags & Flag.EXTENSION:
+        return None
+    (mask,) = SHORT.unpack_from(block, parts.start + MASK_AT)
+    if not mask >> field & 1:
+        return None
+    before = len(field_bits(mask & ((1 << field) - 1)))
+    value: int = LONG.unpack_from(block, parts.start + FIELDS_AT + before * FIELD_BYTES)[0]
+    return value
+
+
+def key_hash(block: memoryview, parts: Parts) -> int:
+    return 0 if parts.flags & Flag.NO_KEY else murmur3(block[parts.key : parts.value])
+
+
+def murmur3(data: Block) -> int:
+    """MurmurHash3, x86, 32 bit, seed 0, unsigned."""
+    return mmh3.hash(bytes(data), 0, signed=False)
 
 
 def _check_extension(body: memoryview) -> None:

@@ -115,6 +115,9 @@ class Refusal(StrEnum):
 
 
 EMPTY_BLOCK: Final = "the block is empty"
+NOT_INT64: Final = "the offsets to pick must be one row of int64, as in an array of 'q'"
+NOT_ASCENDING: Final = "the offsets to pick must ascend"
+BLOCK_NOT_ASCENDING: Final = "the offsets in the block do not ascend"
 
 
 class Scan:
@@ -166,6 +169,59 @@ class Selection:
         """Offset of the last record selected; -1 when none was."""
         self.problem = problem
         """Why the walk ended at a record it could not accept; NONE when a bound or the block's end ended it."""
+
+
+class Picked:
+    """The records of a block that were asked for by their offsets, and what became of the others asked for.
+
+    Every offset asked for below `next_offset` is in exactly one of `offsets`, `expired`, `missing` and `controls`.
+    """
+
+    __slots__ = (
+        "controls",
+        "data",
+        "expired",
+        "flags",
+        "key_hashes",
+        "lanes",
+        "missing",
+        "next_offset",
+        "offsets",
+    )
+
+    def __init__(
+        self,
+        data: memoryview,
+        offsets: "array[int]",
+        key_hashes: "array[int]",
+        flags: "array[int]",
+        lanes: "array[int]",
+        expired: "array[int]",
+        missing: "array[int]",
+        controls: "array[int]",
+        next_offset: int,
+    ) -> None:
+        self.data = data
+        """The picked records back to back: a part of the block if they lie so in it, else a copy."""
+        self.offsets = offsets
+        """'q': of the picked records, as in the next three."""
+        self.key_hashes = key_hashes
+        """'I': as in a `Scan`."""
+        self.flags = flags
+        """'B': `Flag` bits."""
+        self.lanes = lanes
+        """'B'"""
+        self.expired = expired
+        """'q': records that are there and are past their time."""
+        self.missing = missing
+        """'q': no record of the block has these."""
+        self.controls = controls
+        """'q': markers of the broker's, not messages."""
+        self.next_offset = next_offset
+        """Nothing asked for from here on was decided."""
+
+    def __len__(self) -> int:
+        return len(self.offsets)
 
 
 class Survey:

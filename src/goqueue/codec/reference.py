@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Final
 
 import crc32c as crc32c_package
-import mmh3
 
 from goqueue.codec.encoding import LONG, SEQUENCE, SHORT, checksum, encode
 from goqueue.codec.inspection import (
@@ -23,7 +22,9 @@ from goqueue.codec.inspection import (
     Parts,
     examine,
     field_bits,
+    key_hash,
     locate,
+    murmur3,
     read_mask,
     view_of,
 )
@@ -47,6 +48,7 @@ from goqueue.codec.layout import (
     Selection,
     Survey,
 )
+from goqueue.codec.picking import pick
 from goqueue.model.errors import InvalidRecord
 from goqueue.model.record import Extension, Producer, Record
 
@@ -57,6 +59,7 @@ __all__ = [
     "field_values",
     "milestones",
     "murmur3",
+    "pick",
     "producer_runs",
     "scan",
     "select",
@@ -378,11 +381,6 @@ def milestones(
     return points, places, times
 
 
-def murmur3(data: Block) -> int:
-    """MurmurHash3, x86, 32 bit, seed 0, unsigned."""
-    return mmh3.hash(bytes(data), 0, signed=False)
-
-
 def crc32c(data: Block, crc: int = 0) -> int:
     """CRC-32C of `data`, going on from `crc`."""
     return crc32c_package.crc32c(data, crc)
@@ -406,7 +404,7 @@ class _Columns:
         self.timestamps.append(parts.timestamp)
         self.flags.append(parts.flags)
         self.lanes.append(parts.priority)
-        self.key_hashes.append(0 if parts.flags & Flag.NO_KEY else murmur3(block[parts.key : parts.value]))
+        self.key_hashes.append(key_hash(block, parts))
         self.end = parts.end
 
     def scan(self, problem: Problem) -> Scan:

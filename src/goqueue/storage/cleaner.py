@@ -12,6 +12,7 @@ is done with a segment once nothing in it waits for its time (a delay, a young t
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -22,7 +23,7 @@ from goqueue.io.small_file import write_all
 from goqueue.model import limits
 from goqueue.model.errors import LogClosed
 from goqueue.model.record import Record
-from goqueue.storage.delays import DelayView
+from goqueue.storage.delays import AS_WRITTEN, DelayView, DueTimes
 from goqueue.storage.derived import Derived
 from goqueue.storage.log import Log
 from goqueue.storage.segment import Retired, Segment
@@ -32,6 +33,7 @@ from goqueue.storage.walk import Damage, Run, walk
 _NEVER = -1
 
 Keep = Callable[[Run], list[bool]]
+IsPending = Callable[[Record], bool]
 
 
 class CleanReport:
@@ -60,14 +62,17 @@ class _Rewritten(NamedTuple):
     path: str
 
 
-def clean(log: Log, now: int) -> CleanReport:
-    """Apply the log's retention and compaction settings as of `now`. May run beside the writer and readers."""
+def clean(log: Log, now: int, times: DueTimes = AS_WRITTEN) -> CleanReport:
+    """Apply the log's retention and compaction settings as of `now`. May run beside the writer and readers.
+
+    `times` says when delayed records are due that were moved or cancelled.
+    """
     report = CleanReport(log.truncations)
     try:
         _drop(log, [entry for entry in log.sealed if entry.end <= log.start_offset], report)
-        _retain(log, now, report)
+        _retain(log, now, times, report)
         if log.settings.compact:
-            _compact(log, now, report)
+            _compact(log, now, times, report)
     except (Retired, LogClosed):
         report.interrupted = True
     return report
@@ -76,13 +81,13 @@ def clean(log: Log, now: int) -> CleanReport:
 # --- retention
 
 
-def _retain(log: Log, now: int, report: CleanReport) -> None:
+def _retain(log: Log, now: int, times: DueTimes, report: CleanReport) -> None:
     """Remove or thin out the oldest segments that are too old, or too much."""
     keeping: list[SealedSegment] = []
     kept: set[int] = set()
     doomed: list[SealedSegment] = []
     for entry, cutoff in list(_expired(log, now)):
-        survivors = _delayed(log, entry, cutoff)
+        survivors = _delayed(log, entry, cutoff, times)
         if not survivors and not _carries(log, entry):
             doomed.append(entry)
             continue
@@ -130,10 +135,10 @@ def _latest(log: Log) -> list[int]:
     return found[::-1]
 
 
-def _delayed(log: Log, entry: SealedSegment, cutoff: int) -> list[int]:
+def _delayed(log: Log, entry: SealedSegment, cutoff: int, times: DueTimes) -> list[int]:
     """Offsets of the segment's records that are to be delivered after `cutoff`."""
     view = log.derived(_segment(log, entry)).views["delays"]
-    return view.due_after(cutoff) if isinstance(view, DelayView) else []
+    return view.due_after(cutoff, times) if isinstance(view, DelayView) else []
 
 
 def _carries(log: Log, entry: SealedSegment) -> bool:
@@ -176,13 +181,14 @@ class _Window(NamedTuple):
     end: int
 
 
-def _compact(log: Log, now: int, report: CleanReport) -> None:
+def _compact(log: Log, now: int, times: DueTimes, report: CleanReport) -> None:
     young = now - log.settings.tombstone_retention_ms
-    pending = _pending_keys(log, now)
+    is_pending = partial(_is_pending, now, times)
+    pending = _pending_keys(log, now, times)
     waiting: set[int] = set()
     start = 0
     while dirty := [entry for entry in log.sealed if entry.base >= start and not entry.traits & Trait.COMPACTED]:
-        window = _gather(log, dirty, pending, now, young)
+        window = _gather(log, dirty, pending, is_pending, young)
         waiting |= window.waiting
         for group in _groups(log, [entry for entry in log.sealed if entry.end <= window.end]):
             # A value in a segment that could not be rewritten is still deleted by its tombstone.
@@ -191,11 +197,11 @@ def _compact(log: Log, now: int, report: CleanReport) -> None:
             if any(entry.base in waiting for entry in group):
                 done = Trait(0)
                 waiting.add(group[0].base)  # the one that takes the group's place waits too
-            _rewrite(log, group, _survivors_of(window, now, horizon), done, report)
+            _rewrite(log, group, _survivors_of(window, is_pending, horizon), done, report)
         start = window.end
 
 
-def _gather(log: Log, dirty: list[SealedSegment], pending: set[bytes], now: int, young: int) -> _Window:
+def _gather(log: Log, dirty: list[SealedSegment], pending: set[bytes], is_pending: IsPending, young: int) -> _Window:
     """Read segments until there is no more room for keys."""
     newest: dict[bytes, int] = {}
     waiting: set[int] = set()
@@ -207,9 +213,9 @@ def _gather(log: Log, dirty: list[SealedSegment], pending: set[bytes], now: int,
             runs = (item for item in walk(file, segment.extent) if isinstance(item, Run))
             for record in (record for run in runs for record in codec.decode(run.data, verified=True)):
                 tombstone = record.value is None and record.timestamp > young
-                if tombstone or record.key in pending or _is_pending(record, now):
+                if tombstone or record.key in pending or is_pending(record):
                     waiting.add(entry.base)
-                if record.key is not None and not record.control and not _is_pending(record, now):
+                if record.key is not None and not record.control and not is_pending(record):
                     budget -= 0 if record.key in newest else len(record.key) + limits.REMEMBERED_KEY_BYTES
                     newest[record.key] = record.offset
         end = entry.end
@@ -218,34 +224,35 @@ def _gather(log: Log, dirty: list[SealedSegment], pending: set[bytes], now: int,
     return _Window(newest, waiting, pending, end)
 
 
-def _pending_keys(log: Log, now: int) -> set[bytes]:
+def _pending_keys(log: Log, now: int, times: DueTimes) -> set[bytes]:
     """Keys of the records that are still to be delivered; the delay views tell where there are any."""
     keys = set()
     for entry in log.sealed:
-        if entry.traits & Trait.COMPACTED or not _delayed(log, entry, now):
+        if entry.traits & Trait.COMPACTED or not _delayed(log, entry, now, times):
             continue
         segment = _segment(log, entry)
         with log.use(segment) as file:
             runs = (item for item in walk(file, segment.extent) if isinstance(item, Run))
             for record in (record for run in runs for record in codec.decode(run.data, verified=True)):
-                if record.key is not None and _is_pending(record, now):
+                if record.key is not None and _is_pending(now, times, record):
                     keys.add(record.key)
     return keys
 
 
-def _survivors_of(window: _Window, now: int, horizon: int) -> Keep:
+def _survivors_of(window: _Window, is_pending: IsPending, horizon: int) -> Keep:
     def keep(run: Run) -> list[bool]:
-        return [_survives(record, window, now, horizon) for record in codec.decode(run.data, verified=True)]
+        return [_survives(record, window, is_pending, horizon) for record in codec.decode(run.data, verified=True)]
 
     return keep
 
 
-def _is_pending(record: Record, now: int) -> bool:
-    return record.extension is not None and (record.extension.deliver_at or 0) > now
+def _is_pending(now: int, times: DueTimes, record: Record) -> bool:
+    deliver_at = None if record.extension is None else record.extension.deliver_at
+    return deliver_at is not None and times.of(record.offset, deliver_at) > now
 
 
-def _survives(record: Record, window: _Window, now: int, horizon: int) -> bool:
-    if record.key is None or record.control or _is_pending(record, now):
+def _survives(record: Record, window: _Window, is_pending: IsPending, horizon: int) -> bool:
+    if record.key is None or record.control or is_pending(record):
         return True
     if window.newest.get(record.key, record.offset) > record.offset:
         return False

@@ -1,16 +1,36 @@
 """The delay view: a segment's records that carry a deliver-at time.
 
-The cleaner keeps the pending ones; delayed delivery will find its due records here after a restart.
+The cleaner keeps the pending ones; after a restart delayed delivery finds here what is not due yet.
 """
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pyroaring import BitMap64
 
 from goqueue import codec
 from goqueue.codec import Field, Scan
 from goqueue.io.disk import Buffer
 from goqueue.storage.views import View
+
+
+class DueTimes:
+    """When delayed records are due, where that is no longer what they say: moved to another time, or cancelled."""
+
+    __slots__ = ("_cancelled", "_moved")
+
+    def __init__(self, moved: Mapping[int, int] | None = None, cancelled: BitMap64 | None = None) -> None:
+        self._moved = {} if moved is None else moved
+        self._cancelled = BitMap64() if cancelled is None else cancelled
+
+    def of(self, offset: int, deliver_at: int) -> int:
+        """0 for one that is never delivered: then it need not be kept for that."""
+        return 0 if offset in self._cancelled else self._moved.get(offset, deliver_at)
+
+
+AS_WRITTEN: Final = DueTimes()
 
 
 class DelayView:
@@ -34,9 +54,13 @@ class DelayView:
     def anew(self) -> "DelayView":
         return DelayView(self._base)
 
-    def due_after(self, time: int) -> list[int]:
+    def due_after(self, time: int, times: DueTimes = AS_WRITTEN) -> list[int]:
         """Offsets (absolute) of the records that are delivered later than `time`."""
-        return [self._base + offset for offset, due in zip(self.offsets, self.deliver_at, strict=True) if due > time]
+        return [
+            self._base + offset
+            for offset, due in zip(self.offsets, self.deliver_at, strict=True)
+            if times.of(self._base + offset, due) > time
+        ]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DelayView) and (self.offsets, self.deliver_at) == (other.offsets, other.deliver_at)
@@ -55,6 +79,13 @@ class DelayView:
     @property
     def size(self) -> int:
         return 64 + 12 * len(self.offsets)
+
+
+def delayed(views: Mapping[str, View], base: int) -> tuple[list[int], list[int]]:
+    """Offsets of the records of a segment that have a time to be delivered at, and those times."""
+    view = views[DelayViews.name]
+    assert isinstance(view, DelayView)
+    return [base + offset for offset in view.offsets], list(view.deliver_at)
 
 
 class DelayViews:

@@ -42,6 +42,11 @@ class OffsetIndex:
         after = bisect_right(self.offsets, offset)
         return self._interval(after)
 
+    def following(self, offset: int) -> int | None:
+        """The offset (relative) of the first point after `offset`."""
+        after = bisect_right(self.offsets, offset)
+        return self.offsets[after] if after < len(self.offsets) else None
+
     def last(self, size: int) -> Interval:
         """The interval that begins with the last point before byte `size`, and ends there."""
         after = bisect_left(self.positions, size)

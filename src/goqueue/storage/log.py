@@ -11,6 +11,7 @@ Order of a publication, which readers rely on: bytes in the file, indexes and vi
 `written`.
 """
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from threading import RLock
@@ -325,6 +326,13 @@ class Log:
         if max_bytes < 1 or max_count < 1:
             raise InvalidRequest(f"a read of {max_bytes} bytes and {max_count} records: ask for at least one of each")
         return self._reader.read(offset, max_bytes, max_count, to_offset)
+
+    def gather(self, offsets: "array[int]", *, max_bytes: int) -> bytearray | None:
+        """Records at offsets that are far apart, with others between them; None: use `read` to find out why not."""
+        self._ending.check_open()
+        if not len(offsets) or offsets[0] < self.start_offset or offsets[-1] >= self.written.value:
+            return None
+        return self._reader.gather(offsets, max_bytes)
 
     def records(
         self, offset: int, *, max_bytes: int, max_count: int = limits.MAX_READ_COUNT, to_offset: int | None = None

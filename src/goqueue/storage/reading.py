@@ -4,6 +4,7 @@ Readers run in any thread beside the writer and the cleaner. They hold no lock: 
 as they are published, and when the file under one was exchanged meanwhile (`retired`) it looks again.
 """
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -88,6 +89,43 @@ class Reader:
                 return chunk
             offset = min(segment.end, limit)
 
+    def gather(self, offsets: "array[int]", max_bytes: int) -> bytearray | None:
+        """The records at these offsets, which ascend, and others between them, checked, back to back.
+
+        For offsets that are far apart: an index interval each is read, not what lies between. At least one record, and
+        up to about `max_bytes`. None when something is in the way (damage, a hole, another file): `read` finds out.
+        """
+        gathered = bytearray()
+        at = 0
+        while at < len(offsets) and (len(gathered) < max_bytes or not gathered):
+            segment = self._segment(offsets[at])
+            end = bisect_left(offsets, segment.end, at)
+            if segment.damage or end == at:
+                return None
+            index = self.derived(segment).index
+            try:
+                with self.use(segment) as file:
+                    while at < end and (len(gathered) < max_bytes or not gathered):
+                        relative = offsets[at] - segment.base
+                        interval, point = index.find(relative), index.following(relative)
+                        bound = end if point is None else bisect_left(offsets, segment.base + point, at, end)
+                        stop = segment.size if interval.end is None else interval.end
+                        data = read_around(file, interval.start, stop - interval.start)
+                        found = codec.select(
+                            data,
+                            from_offset=offsets[at],
+                            to_offset=offsets[bound - 1] + 1,
+                            max_count=limits.MAX_READ_COUNT,
+                            max_bytes=limits.MAX_READ_BYTES,
+                        )
+                        if found.problem is not Problem.NONE or not found.count:
+                            return None
+                        gathered += memoryview(data)[found.start : found.end]
+                        at = bound
+            except Retired:
+                return None
+        return gathered
+
     def is_cached(self, offset: int, size: int) -> bool:
         """By the first and the last byte. A segment whose indexes are not in memory counts as not cached."""
         segment = self._segment(offset)
@@ -112,7 +150,7 @@ class Reader:
         """Records of one segment, or None when it has none from `offset` up to `limit`."""
         derived = self.derived(segment)
         with self.use(segment) as file:
-            start, stop = self._bounds(segment, derived, offset)
+            start, stop = self._bounds(segment, derived, offset, limit)
             want = derived.interval + max_bytes
             while start < stop:
                 asked = min(want, stop - start)
@@ -137,9 +175,12 @@ class Reader:
                 return None
             return self._meet_damage(segment, file, offset, limit, max_bytes, max_count)
 
-    def _bounds(self, segment: Segment, derived: Derived, offset: int) -> tuple[int, int]:
-        """The bytes to look in: from the index point before `offset`, around ranges known to be damaged."""
+    def _bounds(self, segment: Segment, derived: Derived, offset: int, limit: int) -> tuple[int, int]:
+        """The bytes to look in: between the index points around the offsets, around ranges known to be damaged."""
         start, stop = derived.index.find(offset - segment.base).start, segment.size
+        if limit < segment.end:
+            last = derived.index.find(limit - 1 - segment.base).end
+            stop = stop if last is None else min(stop, last)
         for damage in segment.damage or ():
             if damage.first <= offset < damage.next_offset:
                 raise Quarantined(damage.first, damage.next_offset, where=segment.key.path, reason=damage.reason)

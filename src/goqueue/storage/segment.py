@@ -35,6 +35,7 @@ class Segment:
         "end",
         "first_timestamp",
         "key",
+        "lane_counts",
         "last_timestamp",
         "retired",
         "seal",
@@ -58,6 +59,8 @@ class Segment:
         self.key = FileKey(self.stem + ".log", next(_lives))
         self.derived = derived
         """None until a reader needs it; the store may drop a sealed segment's again."""
+        self.lane_counts: tuple[int, ...] | None = None
+        """How many records each lane of a sealed segment has, once somebody looked; kept when `derived` is dropped."""
         self.damage: list[Damage] | None = None
         """The damaged ranges, once somebody ran into one; None means nobody has looked."""
         self.retired = False
