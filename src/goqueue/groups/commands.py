@@ -3,6 +3,7 @@
 import msgspec
 
 from goqueue.groups.group import Part
+from goqueue.model import limits
 from goqueue.model.groups import Assignor, Mode
 from goqueue.model.names import TopicId
 
@@ -20,8 +21,12 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     member_id: str | None = None
     instance_id: str | None = None
     assignor: Assignor | None = None
-    mode: Mode = Mode.PARTITION
+    mode: Mode | None = None
+    """None: what the group has; by partition, if it is new."""
     auto_commit_ms: int | None = None
+    visibility_ms: int | None = None
+    """How long it may take for a message; None: what the topic says."""
+    max_unacked: int = limits.DEFAULT_UNACKED
     started: tuple[TopicId, ...] = ()
     """Topics of which it is written down where the group begins."""
 
@@ -30,7 +35,7 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     """Replies with the group if there was one of that name; otherwise it is made, and the reply is None."""
 
     group: str
-    mode: Mode = Mode.PARTITION
+    mode: Mode | None = None
     assignor: Assignor | None = None
 
 

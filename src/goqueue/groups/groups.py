@@ -39,7 +39,7 @@ from goqueue.groups.records import (
 from goqueue.machine.shape import Decision, Tick
 from goqueue.model import limits
 from goqueue.model.errors import Conflict, DamagedData, GroupActive, MemberFenced, UnknownGroup, UnknownTopic
-from goqueue.model.groups import Assignor
+from goqueue.model.groups import Assignor, Mode
 from goqueue.model.names import GroupNumber, TopicId
 
 _FIRST_NUMBER = GroupNumber(1)
@@ -203,7 +203,7 @@ class Groups:
         created = GroupCreated(
             group=self.next_number,
             name=command.group,
-            mode=command.mode,
+            mode=command.mode or Mode.PARTITION,
             assignor=command.assignor or Assignor.STICKY,
         )
         return _decided(None, created)
@@ -239,6 +239,8 @@ class Groups:
             instance_id=command.instance_id,
             auto_commit_ms=command.auto_commit_ms,
             replaced_id=replaced_id if replaced is None else replaced.member_id,
+            visibility_ms=command.visibility_ms,
+            max_unacked=command.max_unacked,
         )
         events: list[Event] = []
         if command.assignor is not None and command.assignor is not group.assignor:
@@ -276,6 +278,11 @@ class Groups:
         for topic in command.topics:
             if self._catalogue.shape_of(topic) is None:
                 raise UnknownTopic(f"there is no topic {topic[: limits.MAX_TOPIC_NAME]!r}; create it first")
+        if command.mode not in (None, group.mode):
+            raise GroupActive(
+                f"group {group.name!r} shares its topics by {group.mode}; join without a mode, or with that one, or "
+                "delete the group first"
+            )
         if command.assignor not in (None, group.assignor) and any(
             other is not place for other in group.members.values()
         ):

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from goqueue.groups.assignors import assign
 from goqueue.groups.group import Group, Ownership, Part
 from goqueue.groups.records import Event, Grant, Parts, Reassigned
-from goqueue.model.groups import Assignor
+from goqueue.model.groups import Assignor, Mode
 from goqueue.model.names import TopicId
 
 _NOBODY: Final = Ownership()
@@ -44,6 +44,8 @@ def reassign(
     `wanted` is by member id, in the order they joined; who is not in it goes. `released` is what owners were asked to
     give up and need no more time for; `renamed` are members whose place another one takes.
     """
+    if group.mode is not Mode.PARTITION:  # nobody owns anything
+        return []
     shapes, subscriptions = _find_topics(catalogue, wanted)
     owners = {
         topic_id: _eligible_owners(

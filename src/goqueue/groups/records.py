@@ -6,6 +6,7 @@ To change the format: add optional fields, or a new struct; never change the mea
 
 import msgspec
 
+from goqueue.model import limits
 from goqueue.model.groups import Assignor, Mode
 from goqueue.model.names import GroupNumber, TopicId
 
@@ -101,6 +102,10 @@ class MemberJoined(_Event, frozen=True, kw_only=True, omit_defaults=True, tag="m
     """How often what it was delivered is settled without its asking; None: never."""
     replaced_id: str | None = None
     """Of the process before it with the same instance id."""
+    visibility_ms: int | None = None
+    """How long it may take for a message; None: what the topic says."""
+    max_unacked: int = limits.DEFAULT_UNACKED
+    """How many messages it may hold."""
 
 
 class MemberReplaced(_Event, frozen=True, kw_only=True, tag="member_replaced"):

@@ -18,6 +18,12 @@ class ClusterNamed(_Event, frozen=True, kw_only=True, tag="cluster_named"):
     cluster_id: str
 
 
+class HandleKeyMade(_Event, frozen=True, kw_only=True, tag="handle_key_made"):
+    """What receipt handles are signed with, in hexadecimal."""
+
+    key: str
+
+
 class TopicCreated(_Event, frozen=True, kw_only=True, tag="topic_created"):
     name: str
     topic_id: TopicId
@@ -51,7 +57,7 @@ class TopicRemoved(_Event, frozen=True, kw_only=True, tag="topic_removed"):
     topic_id: TopicId
 
 
-Event = ClusterNamed | TopicCreated | TopicChanged | PartitionsAdded | TopicDeleted | TopicRemoved
+Event = ClusterNamed | HandleKeyMade | TopicCreated | TopicChanged | PartitionsAdded | TopicDeleted | TopicRemoved
 
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 encode = msgspec.json.Encoder().encode

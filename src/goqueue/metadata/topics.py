@@ -15,6 +15,7 @@ from goqueue.metadata import records
 from goqueue.metadata.records import (
     ClusterNamed,
     Event,
+    HandleKeyMade,
     PartitionsAdded,
     TopicChanged,
     TopicCreated,
@@ -33,6 +34,12 @@ class NameCluster(msgspec.Struct, frozen=True):
     """Only the first start of a cluster names it; later ones get the name it has."""
 
     cluster_id: str
+
+
+class MakeHandleKey(msgspec.Struct, frozen=True):
+    """Only the first one counts; replies with the key there is."""
+
+    key: str
 
 
 class CreateTopic(msgspec.Struct, frozen=True):
@@ -82,6 +89,7 @@ class Topics:
     def __init__(self) -> None:
         self._decisions: dict[type, Callable[[Any, int], Decision]] = {
             NameCluster: self._decide_name,
+            MakeHandleKey: self._decide_key,
             CreateTopic: self._decide_create,
             ChangeTopic: self._decide_change,
             AddPartitions: self._decide_add,
@@ -90,6 +98,7 @@ class Topics:
         }
         self._changes: dict[type, Callable[[Any], None]] = {
             ClusterNamed: self._apply_name,
+            HandleKeyMade: self._apply_key,
             TopicCreated: self._apply_created,
             TopicChanged: self._apply_changed,
             PartitionsAdded: self._apply_added,
@@ -100,6 +109,7 @@ class Topics:
 
     def reset(self) -> None:
         self.cluster_id: str | None = None
+        self.handle_key: str | None = None
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[TopicId, Topic] = {}
         self.deleted: dict[TopicId, DeletedTopic] = {}
@@ -121,6 +131,8 @@ class Topics:
     def snapshot(self) -> Iterable[bytes]:
         if self.cluster_id is not None:
             yield records.encode(ClusterNamed(cluster_id=self.cluster_id))
+        if self.handle_key is not None:
+            yield records.encode(HandleKeyMade(key=self.handle_key))
         for topic in self.by_name.values():
             yield records.encode(TopicCreated(**msgspec.structs.asdict(topic)))
         for gone in self.deleted.values():
@@ -132,6 +144,11 @@ class Topics:
         if self.cluster_id is not None:
             return Decision((), self.cluster_id)
         return _decided(command.cluster_id, ClusterNamed(cluster_id=command.cluster_id))
+
+    def _decide_key(self, command: MakeHandleKey, now: int) -> Decision:
+        if self.handle_key is not None:
+            return Decision((), self.handle_key)
+        return _decided(command.key, HandleKeyMade(key=command.key))
 
     def _decide_create(self, command: CreateTopic, now: int) -> Decision:
         check_topic_name(command.name)
@@ -199,6 +216,9 @@ class Topics:
 
     def _apply_name(self, event: ClusterNamed) -> None:
         self.cluster_id = event.cluster_id
+
+    def _apply_key(self, event: HandleKeyMade) -> None:
+        self.handle_key = event.key
 
     def _apply_created(self, event: TopicCreated) -> None:
         self._keep(Topic(**msgspec.structs.asdict(event)))

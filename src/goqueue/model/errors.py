@@ -11,18 +11,23 @@ GoQueueError
 │   ├── StaleEpoch            a leader epoch older than the log has seen
 │   └── TooLarge              a message, body or frame over its limit
 ├── NotFound                  what it names is not there
+│   ├── UnknownDelay          no such delayed message: it was never one, was cancelled, or its topic is gone
 │   ├── UnknownGroup
 │   ├── UnknownMember         it left, was silent for too long, or was never in this group: join again
 │   ├── UnknownOperation      no such route, method or operation code
 │   ├── UnknownPartition
 │   ├── UnknownProducer       an id that was never given out, or was forgotten: initialise again
+│   ├── UnknownRedrive
+│   ├── UnknownSchedule
 │   └── UnknownTopic
 ├── Conflict                  right on its own, but not with what is there
+│   ├── AlreadyDelivered      a delayed message that came due before it could be changed or cancelled
 │   ├── GroupActive           the group has members, or its members agreed on something else
 │   ├── MemberFenced          another process joined with the same instance id and has taken over
 │   ├── NotOwner              a partition that moved to another member, or was never this one's
 │   ├── OutOfSequence         a producer left out messages, or repeats some that are no longer remembered
 │   ├── ProducerFenced        a newer epoch of the same producer has taken over
+│   ├── StaleHandle           the message was settled, or delivered again since
 │   └── TopicExists
 ├── Unavailable               right request, wrong moment
 │   ├── Busy                  as many bytes are in flight as the broker allows
@@ -132,6 +137,10 @@ class NotFound(GoQueueError):
     code = "not_found"
 
 
+class UnknownDelay(NotFound):
+    code = "unknown_delay"
+
+
 class UnknownGroup(NotFound):
     code = "unknown_group"
 
@@ -152,12 +161,24 @@ class UnknownProducer(NotFound):
     code = "unknown_producer"
 
 
+class UnknownRedrive(NotFound):
+    code = "unknown_redrive"
+
+
+class UnknownSchedule(NotFound):
+    code = "unknown_schedule"
+
+
 class UnknownTopic(NotFound):
     code = "unknown_topic"
 
 
 class Conflict(GoQueueError):
     code = "conflict"
+
+
+class AlreadyDelivered(Conflict):
+    code = "already_delivered"
 
 
 class GroupActive(Conflict):
@@ -198,6 +219,12 @@ class OutOfSequence(Conflict):
 
 class ProducerFenced(Conflict):
     code = "producer_fenced"
+
+
+class StaleHandle(Conflict):
+    """Of one delivery of one message; who holds an older one has lost the message to a later delivery."""
+
+    code = "stale_handle"
 
 
 class TopicExists(Conflict):

@@ -13,9 +13,15 @@ class Assignor(StrEnum):
 
 
 class Mode(StrEnum):
-    """How members share a topic: each partition is with one member at a time."""
+    """How members share a topic.
+
+    Each partition is with one member at a time; or every member is delivered from every partition; or the same, but a
+    key is with one member at a time, in order.
+    """
 
     PARTITION = "partition"
+    SHARED = "shared"
+    KEY = "key"
 
 
 class GroupState(StrEnum):

@@ -64,12 +64,17 @@ REMEMBERED_RUNS: Final = 5
 """Rows of consecutive messages remembered per producer and partition, to recognise what comes again."""
 MAX_PRODUCERS_PER_PARTITION: Final = 10_000
 PRODUCER_EXPIRY_MS: Final = 24 * 3600 * 1000
+OWN_PRODUCERS: Final = 2**61
+"""Producer ids from here on are the broker's own: never given out, not forgotten for being idle, and free to begin at
+any sequence. `producers.own` says which is whose."""
 PRODUCER_IDS_RESERVED: Final = 1000
 """Producer ids made durable at a time, so that handing one out costs no fsync."""
 
 # Topics
 MAX_TOPIC_NAME: Final = 241
 """Leaves room for the ending of a dead-letter topic in a file name."""
+MAX_DLQ_NAME: Final = MAX_TOPIC_NAME + 4
+"""A dead-letter topic is called like its topic, with `.dlq` behind."""
 MAX_PARTITIONS_PER_TOPIC: Final = 1000
 MAX_TOPICS: Final = 10_000
 MAX_PARTITIONS: Final = 20_000
@@ -91,7 +96,45 @@ MAX_POLL_MESSAGES: Final = 10_000
 MAX_POLL_BLOCKS: Final = 1000
 """Rows of messages one reply to a poll may have."""
 
+# Delivery: selection
+SORTED_AT_ONCE: Final = 20_000
+"""Offsets whose lanes are looked up in one go, when many become ready at once."""
+STAGED_AT_ONCE: Final = 65_536
+"""Offsets of a lane looked at in one go, when many of them are settled or held."""
+FIRED_AT_ONCE: Final = 5_000
+"""Delayed messages of a partition that become ready before others get a turn."""
+TURN_S: Final = 0.003
+"""How long what is due may keep the loop before others get a turn."""
+STARVING_MS: Final = 30_000
+"""A lane that has something and was not served for so long is served next."""
+MAX_IN_LINE: Final = 50_000
+"""Messages behind others of the same key that a group in key mode remembers of a partition."""
+MAX_UNSETTLED: Final = 100_000
+"""Messages of a partition that a group was delivered and has not settled; beyond that nothing new is delivered."""
+DEFAULT_UNACKED: Final = 1000
+MAX_UNACKED: Final = 50_000
+"""Messages one consumer may hold."""
+
+DEAD_LETTER_LINGER_S: Final = 0.05
+"""Dead letters wait so long for others: each batch costs two fsyncs."""
+MAX_HANDLES: Final = 10_000
+"""Handles in one request."""
+MAX_CANCELLED: Final = 50_000
+"""Delayed messages cancelled by one request."""
+MAX_REJECT_CHARS: Final = 1000
+"""What a consumer may say when it rejects a message."""
+
 SIDECAR_SEGMENT_BYTES: Final = 16 * MIB
+
+# Delivery
+MIN_VISIBILITY_MS: Final = 1
+MAX_VISIBILITY_MS: Final = 12 * 3600 * 1000
+MAX_RETRIES: Final = 1000
+MAX_BACKOFF_MS: Final = 7 * 24 * 3600 * 1000
+"""How long a retry may have to wait."""
+MAX_BACKOFF_FACTOR: Final = 100
+MIN_TTL_MS: Final = 1
+MAX_LANE_WEIGHT: Final = 1000
 
 # Wire
 MAX_FRAME_BYTES: Final = MAX_BLOCK_BYTES + 4 * KIB
@@ -110,10 +153,52 @@ MAX_SMALL_BODY_BYTES: Final = 1 * MIB
 MAX_BODY_BYTES: Final = 31 * MIB
 """An HTTP body: its messages always fit into a block."""
 
+# Jobs
+MAX_SCHEDULES: Final = 10_000
+MAX_SCHEDULED_MESSAGE_BYTES: Final = 64 * KIB
+"""As JSON."""
+MAX_SCHEDULED_BYTES: Final = 64 * MIB
+"""The messages of all schedules together."""
+MAX_CRON_EXPRESSION: Final = 256
+MAX_TIME_ZONE: Final = 64
+MIN_EVERY_MS: Final = 1000
+MAX_EVERY_MS: Final = 366 * 24 * 3600 * 1000
+RUN_GRACE_MS: Final = 60_000
+"""A run that is later than this was missed."""
+MAX_RUNS_MADE_UP: Final = 1000
+"""Of one schedule that wants all the runs it missed; those before them are left out."""
+RUNS_AT_ONCE: Final = 100
+"""Runs of one schedule that are intended before the first of them is done."""
+MAX_PENDING_RUNS: Final = 10_000
+"""The same for all schedules together."""
+RUNS_UNDER_WAY: Final = 32
+"""Runs of all schedules that are published at the same time: many may be due at once, and others want a turn."""
+MAX_JOB_ERROR: Final = 500
+"""Characters that are kept of why a run, or a redrive, failed."""
+MAX_LISTED_SCHEDULES: Final = 1000
+MAX_RUNNING_REDRIVES: Final = 100
+REDRIVES_REMEMBERED: Final = 100
+"""Those that have ended; of more, the oldest are forgotten."""
+REDRIVEN_AT_ONCE: Final = 100
+"""Dead letters that are published before it is written down that they are."""
+REDRIVEN_AT_ONCE_BYTES: Final = 4 * MIB
+"""The same, unless one is larger."""
+MAX_REDRIVE_RATE: Final = 1_000_000
+REDRIVE_CANCEL_S: Final = 5.0
+"""How long whoever cancels a redrive waits for what is under way."""
+LETTERS_AT_ONCE: Final = 256
+"""Dead letters that are looked at before others get a turn."""
+MAX_LETTERS_LOOKED_AT: Final = 10_000
+"""Of which one reply tells those that match."""
+MAX_FILTER_OFFSETS: Final = 1000
+MAX_FILTER_HEADERS: Final = 16
+
 # Machines
 RECORDS_PER_SNAPSHOT: Final = 10_000
 
 # Housekeeping
+CLOCK_STEP_MS: Final = 500
+"""A change of the wall's clock against one that never steps that is worth a word."""
 TICK_INTERVAL_S: Final = 1.0
 CLEAN_INTERVAL_S: Final = 30.0
 HOUSEKEEPING_SLICE: Final = 256

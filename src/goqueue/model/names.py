@@ -14,10 +14,13 @@ GroupNumber = NewType("GroupNumber", int)
 
 GROUP_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{limits.MAX_GROUP_NAME}}}$"
 CLIENT_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{limits.MAX_CLIENT_ID}}}$"
-TOPIC_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{limits.MAX_TOPIC_NAME}}}$"
+DLQ_SUFFIX: Final = ".dlq"
+TOPIC_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{limits.MAX_TOPIC_NAME}}}(\{DLQ_SUFFIX})?$"
+"""A name of the full length may have the ending of a dead-letter topic behind it, and nothing else."""
 RESERVED_PREFIX: Final = "__"
-LOG_FILE: Final = re.compile(r"log\.state(\.tmp)?|synced|\d{20}[.-].*")
-"""What a log calls its own files: a directory of that name could be taken for one."""
+LOG_FILE: Final = re.compile(rf"log\.state(\.tmp)?|synced|(?!\d{{20}}\{DLQ_SUFFIX}$)\d{{20}}[.-].*")
+"""What a log calls its own files: a directory of that name could be taken for one. None of them ends in `.dlq`, so that
+a topic called by twenty digits may have dead letters, too."""
 _GROUP_NAME: Final = re.compile(GROUP_PATTERN[1:-1])
 _TOPIC_NAME: Final = re.compile(TOPIC_PATTERN[1:-1])
 
@@ -33,6 +36,16 @@ def check_topic_name(name: str) -> None:
         raise InvalidRequest(f"{name!r} cannot name a topic: files of GoQueue's logs are called so")
     if name.startswith(RESERVED_PREFIX):
         raise InvalidRequest(f"{name!r} cannot name a topic: names that begin with {RESERVED_PREFIX} are GoQueue's own")
+
+
+def dlq_name(topic: str) -> str:
+    """The topic that keeps the dead letters of this one."""
+    return topic + DLQ_SUFFIX
+
+
+def is_dlq(name: str) -> bool:
+    """Whether it is, or would be, the dead-letter topic of another one."""
+    return name.endswith(DLQ_SUFFIX) and name != DLQ_SUFFIX
 
 
 def check_group_name(name: str) -> None:

@@ -10,6 +10,7 @@ from goqueue.model.errors import InvalidRequest
 
 _DAY_MS: Final = 86_400_000
 _UNITS_MS: Final = {"d": _DAY_MS, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+"""Longest first."""
 _PART: Final = re.compile(r"(\d{1,15})(ms|[dhms])")
 _DURATION: Final = re.compile(r"(?:\d{1,15}(?:ms|[dhms]))+")
 _SECONDS: Final = re.compile(r"\d{1,9}(?:\.\d{1,6})?")
@@ -50,6 +51,18 @@ def parse_time(text: str) -> int:
             f"{text!r} is no time: write RFC 3339 with a zone, like 2026-01-31T12:00:00Z, or Unix milliseconds"
         )
     return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def show_duration(duration_ms: int) -> str:
+    """As "30s", "1h30m", "250ms", the largest units first; `parse_duration` reads it back."""
+    if duration_ms < 0:
+        return f"-{show_duration(-duration_ms)}"
+    parts = []
+    for unit, unit_ms in _UNITS_MS.items():
+        number, duration_ms = divmod(duration_ms, unit_ms)
+        if number:
+            parts.append(f"{number}{unit}")
+    return "".join(parts) or "0s"
 
 
 def show_time(unix_ms: int) -> str:

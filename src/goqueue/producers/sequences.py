@@ -152,7 +152,11 @@ class ProducerTable:
 
     def expire(self, before: int) -> None:
         """Forget the producers whose last record is from before this time (Unix ms)."""
-        gone = [producer_id for producer_id, state in self._producers.items() if state[2] < before]
+        gone = [
+            producer_id
+            for producer_id, state in self._producers.items()
+            if state[2] < before and producer_id < limits.OWN_PRODUCERS
+        ]
         for producer_id in gone:
             del self._producers[producer_id]
 
@@ -242,7 +246,7 @@ def _look_back(producer: Producer, count: int, state: _State | None) -> Verdict:
     if not 0 <= sequence <= LAST_SEQUENCE:
         raise InvalidRequest(f"{name} sends sequence {sequence}; a sequence is from 0 to {LAST_SEQUENCE}")
     if state is None:
-        if sequence:
+        if sequence and producer.producer_id < limits.OWN_PRODUCERS:
             raise UnknownProducer(
                 f"{name} is not known to this partition and begins at sequence {sequence}; initialise it again, "
                 "then begin at 0"
