@@ -1,55 +1,51 @@
-"""One group on one partition: what it was delivered, what of that it settled, and what is delivered next.
+"""One group on one partition: what it was delivered, what of that it settled, and what it has to try again.
 
-Every offset of the partition is in exactly one place: *settled*; *leased*, delivered and not settled yet; *ready
-again*, below the cursor, because it was given back or passed over; or *ready*, from the cursor on, never delivered.
-What is ready again is delivered before anything new.
+Every offset of the partition is in exactly one place: *settled*; *leased*, delivered and not settled yet; *waiting*,
+because its delivery failed and its time has not come; *dead*, on its way to the dead-letter topic; or none of these:
+then it is *ready*, unless it is delayed or cancelled for all groups, which is not known here.
 
-Invariants: leases and what is ready again lie below the cursor, do not overlap, and hold nothing that is settled. What
-is ready again and was never delivered does not end at the cursor: the cursor goes back instead.
+A delivery that failed is remembered as a try. A handle, that is a poll and an offset, may settle the offset as long as
+the poll is the last one that was delivered it, also when the lease has lapsed since; giving it back ends that.
+
+Invariants: leased, waiting, dead and settled offsets are apart; `taken` is all of the first three.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from goqueue.delivery.records import Delivered, HeldLease, Leased, Range
+from pyroaring import BitMap64
+
+from goqueue.base.offset_sets import cut_below, cut_from, pack, ranged, unpack, within
+from goqueue.delivery.holds import Hold, Lease, Wait
+from goqueue.delivery.records import Delivered, HeldLease, HeldTry, HeldWait, Leased
 from goqueue.delivery.settled import SettledSet
-from goqueue.model import limits
+from goqueue.delivery.tries import Tries, Try
 from goqueue.model.names import GroupNumber
 
 _NO_EPOCH: Final = 0
-_SEPARATE_LEASES: Final = 8
-"""How many of the last polls are told apart: whether a reply arrived is known soon."""
-
-
-class Lease:
-    """What one poll was given and has not settled. The oldest lease may stand for several polls."""
-
-    __slots__ = ("deadline", "poll", "ranges")
-
-    def __init__(self, poll: int, deadline: int, ranges: list[Range]) -> None:
-        self.poll = poll
-        self.deadline = deadline
-        self.ranges = ranges
+_NO_POLL: Final = 0
 
 
 class Delivery:
     """Changed only by what the sidecar log says."""
 
-    __slots__ = ("assignment_epoch", "cursor", "fenced_poll", "leases", "ready_again", "settled")
+    __slots__ = ("assignment_epoch", "dead", "ended", "keys", "leases", "settled", "taken", "tries", "waits")
 
     def __init__(self, low: int) -> None:
         self.settled = SettledSet(low)
-        self.cursor = low
-        """Nothing from here on was ever delivered."""
         self.assignment_epoch = _NO_EPOCH
         """Of the owner who was last delivered something."""
-        self.leases: list[Lease] = []
-        """In the order in which they were made."""
-        self.fenced_poll = 0
-        """Leases of polls up to this one are of before the last fence, and stay as they are: a late commit may name a
-        poll whose lease a power cut took, and must not settle what came after it."""
-        self.ready_again: list[Range] = []
-        """In the order of their offsets."""
+        self.leases: dict[int, list[Lease]] = {}
+        """By poll, in the order in which they were made. One poll has several when some of it was extended."""
+        self.waits: list[Wait] = []
+        self.tries = Tries()
+        """Of what is not settled and was delivered before, not counting a lease that lasts."""
+        self.dead = BitMap64()
+        self.taken = BitMap64()
+        self.ended: list[Hold] = []
+        """Soft: holds that are over, for whoever waits for them to end."""
+        self.keys: dict[int, int] = {}
+        """In key mode: the hash of the key of everything that was delivered and is not settled."""
 
     # --- looking
 
@@ -58,159 +54,266 @@ class Delivery:
         return self.settled.low
 
     @property
+    def end(self) -> int:
+        """Nothing from here on was ever delivered, or settled, or is waiting."""
+        taken = self.taken.max() + 1 if self.taken else 0
+        return max(self.settled.end, taken, max(self.tries, default=-1) + 1)
+
+    @property
     def is_resting(self) -> bool:
-        """Whether the low mark says it all: everything below the cursor is settled."""
-        return not self.leases and not self.ready_again
+        """Whether the low mark says it all."""
+        return not self.taken and not self.tries and self.settled.is_plain
 
     @property
     def in_flight(self) -> int:
         """Offsets that are leased."""
-        return sum(piece.size for lease in self.leases for piece in lease.ranges)
+        return sum(len(lease.offsets) for lease in self._all_leases())
+
+    @property
+    def unsettled(self) -> int:
+        """Offsets that were delivered and are not settled: what this costs."""
+        return len(self.taken) + len(self.tries)
+
+    def held_by(self, holder: str) -> int:
+        """Offsets leased to one holder."""
+        return sum(len(lease.offsets) for lease in self._all_leases() if lease.holder == holder)
+
+    @property
+    def last_poll(self) -> int:
+        """The highest number of a poll that holds something, or may still settle something."""
+        return max([*self.leases, *(each.poll for each in self.tries.values())], default=_NO_POLL)
 
     def has_stale_leases(self, assignment_epoch: int) -> bool:
-        """Whether an earlier owner still holds something."""
-        return bool(self.leases) and self.assignment_epoch < assignment_epoch
+        """Whether an earlier owner still holds something, or could still settle something."""
+        return self.assignment_epoch < assignment_epoch and (bool(self.leases) or bool(self.tries))
 
-    def has_leased_below(self, offset: int, to: int = limits.MAX_OFFSET) -> bool:
-        """Whether one of the polls up to `to` holds something below an offset."""
-        return any(piece.first < offset for lease in self.leases if lease.poll <= to for piece in lease.ranges)
+    def is_free(self, offsets: BitMap64) -> bool:
+        """Whether none of these is settled and nobody has one."""
+        return not offsets.intersect(self.taken) and not self.settled.holds_any(offsets)
 
-    def has_leased_to(self, after: int, to: int) -> bool:
-        """Whether one of the polls after `after`, up to `to`, holds something."""
-        return any(after < lease.poll <= to for lease in self.leases)
+    def deliveries_of(self, offset: int) -> int:
+        """How often it was delivered before."""
+        found = self.tries.get(offset)
+        return 0 if found is None else found.deliveries
 
-    def next_ready(self, start: int) -> Range:
-        """What is delivered next: the first offsets that are ready again, else everything from the cursor on.
+    def of_poll(self, poll: int, offsets: BitMap64) -> BitMap64:
+        """Those that a handle of this poll may settle."""
+        good = self.leased_to(poll, offsets)
+        if self.tries and len(good) < len(offsets):
+            good |= self._lapsed_of(poll, offsets)
+        return good
 
-        `start` is where the partition begins by now. A range without an end has 0 for it.
-        """
-        for piece in self.ready_again:
-            if piece.end > start:
-                return piece._replace(first=max(piece.first, start))
-        return Range(max(self.cursor, start), 0, 0)
+    def leased_to(self, poll: int, offsets: BitMap64) -> BitMap64:
+        """Those that a poll still holds."""
+        found = BitMap64()
+        for lease in self.leases.get(poll, ()):
+            found |= lease.offsets & offsets
+        return found
 
-    def is_ready(self, first: int, end: int) -> bool:
-        """Whether these offsets are not settled and nobody has them."""
-        return first < end and (first >= self.cursor or self._is_ready_again(first, end))
+    def _lapsed_of(self, poll: int, offsets: BitMap64) -> BitMap64:
+        tried = (offsets & self.tries.offsets) - self.taken
+        return BitMap64([offset for offset in tried if self.tries[offset].poll == poll])
 
-    def may_lease(self, start: int, spans: Iterable[tuple[int, int]]) -> bool:
-        """Whether each of these is ready and there is no other; what is new goes on where the group is."""
-        new, at = max(self.cursor, start), start
-        for first, end in sorted(spans):
-            if not at <= first < end:
-                return False
-            if first == new:
-                new = end
-            elif not self._is_ready_again(first, end):
-                return False
-            at = end
-        return True
+    def below(self, below: int, to: int, holder: str) -> BitMap64:
+        """What a commit settles: what polls up to `to` were delivered below an offset, and still may settle."""
+        found = BitMap64()
+        for lease in self._all_leases():
+            if lease.poll <= to and holder in ("", lease.holder):
+                found |= within(lease.offsets, 0, below)
+        if not holder:
+            found |= BitMap64(
+                [
+                    offset
+                    for offset, each in self.tries.items()
+                    if offset < below and _NO_POLL < each.poll <= to and offset not in self.taken
+                ]
+            )
+        return found
 
-    def _is_ready_again(self, first: int, end: int) -> bool:
-        return any(piece.first <= first and end <= piece.end for piece in self.ready_again)
+    def leases_of(self, after: int, to: int, holder: str) -> list[Lease]:
+        """Those of polls after `after`, up to `to`."""
+        return [lease for lease in self._all_leases() if after < lease.poll <= to and holder in ("", lease.holder)]
 
-    def deliveries_of(self, first: int) -> int:
-        """How often an offset that is ready was delivered before."""
-        return next((piece.deliveries for piece in self.ready_again if piece.first <= first < piece.end), 0)
+    def _all_leases(self) -> Iterator[Lease]:
+        return (lease for leases in self.leases.values() for lease in leases)
 
-    def overtaken(self, start: int) -> int:
-        """How many offsets are ready and lie before `start`, where the partition begins by now."""
-        return sum(piece.size for piece in self._ready_below(start))
+    @property
+    def holds(self) -> list[Hold]:
+        return [*self._all_leases(), *self.waits]
 
-    def _ready_below(self, end: int) -> list[Range]:
-        found = list(_below(self.ready_again, end))
-        return found if end <= self.cursor else [*found, Range(self.cursor, end, 0)]
-
-    def unsettled(self, start: int, end: int) -> int:
-        """Offsets from `start` up to `end` that are not settled."""
-        return max(end - start, 0) - self.settled.count(start, end)
+    def overtaken(self, start: int, cancelled: BitMap64) -> int:
+        """How many offsets lie before `start`, where the partition begins by now, and were to be delivered."""
+        if start <= self.low:
+            return 0
+        gone = ranged(self.low, start) - self.settled.above - self.taken - cancelled
+        return len(gone)
 
     # --- changing
 
-    def lease(self, event: Leased) -> None:
-        if self.has_stale_leases(event.assignment_epoch):
-            self.open(event.assignment_epoch)
+    def lease(self, event: Leased) -> Lease:
         self.assignment_epoch = event.assignment_epoch
-        self._lift(event.start)
-        for piece in event.ranges:
-            self._take(piece.first, piece.end)
-        self._hold(Lease(event.poll, event.deadline, list(event.ranges)))
+        offsets = unpack(event.offsets)
+        if self.waits and offsets.intersect(self.taken):  # their waits were over, which is not written down
+            self._let_go(offsets)
+        lease = Lease(event.poll, event.holder, offsets, event.until, event.span_ms)
+        self.leases.setdefault(event.poll, []).append(lease)
+        self.taken |= offsets
+        if event.keys:
+            self.keys.update((offset, key) for offset, key in zip(offsets, unpack_keys(event.keys), strict=True) if key)
+        return lease
 
-    def skip(self, first: int, end: int) -> None:
-        self._take(first, end)
-        self.settled.add(first, end)
+    def raise_to(self, start: int) -> BitMap64:
+        """Below `start` there is nothing left to deliver: what is neither leased nor dead counts as settled.
 
-    def open(self, assignment_epoch: int) -> None:
-        """Whoever held something no longer does."""
-        self._take_back(self.leases, forgiven=0)
-        self.leases = []
-        self.assignment_epoch = assignment_epoch
+        Returns those of it that were delivered before.
+        """
+        if start <= self.low:
+            return BitMap64()
+        for wait in self.waits:  # whether one is over is not written down, so it must not matter
+            self._let_go(within(wait.offsets, 0, start))
+        tried = within(self.tries.offsets, 0, start) - self.taken
+        self._forget_tries(tried)
+        if self.taken and self.taken.min() < start:
+            self.settled.add(ranged(self.low, start) - self.taken)
+        else:
+            self.settled.raise_to(start)
+        return tried
 
-    def settle(self, below: int, to: int = limits.MAX_OFFSET) -> None:
-        """Of what polls up to `to` were given: a late commit must not settle what came after it."""
-        for lease in self.leases:
-            if lease.poll > to:
+    def settle(self, offsets: BitMap64) -> None:
+        """Done with, wherever they are."""
+        if offsets.intersect(self.taken):
+            self._let_go(offsets)
+        self._forget_tries(offsets)
+        self.settled.add(offsets)
+
+    def _let_go(self, offsets: BitMap64) -> None:
+        """Nobody has these any more."""
+        left = len(offsets)
+        for poll, leases in list(self.leases.items()):
+            if not left:
+                break
+            if not any(lease.offsets.intersect(offsets) for lease in leases):
                 continue
-            for piece in _below(lease.ranges, below):
-                self.settled.add(piece.first, piece.end)
-            lease.ranges = list(_without(lease.ranges, 0, below))
-        self.leases = [lease for lease in self.leases if lease.ranges]
+            for lease in leases:
+                left -= lease.offsets.intersection_cardinality(offsets)
+                lease.offsets -= offsets
+            self._keep_leases(poll, leases)
+        if self.waits:
+            for wait in self.waits:
+                wait.offsets -= offsets
+            self.ended += [wait for wait in self.waits if not wait.offsets]
+            self.waits = [wait for wait in self.waits if wait.offsets]
+        self.dead -= offsets
+        self.taken -= offsets
 
-    def give_back(self, after: int, to: int) -> None:
+    def _keep_leases(self, poll: int, leases: list[Lease]) -> None:
+        """Those that still hold something."""
+        self.ended += [lease for lease in leases if not lease.offsets]
+        left = [lease for lease in leases if lease.offsets]
+        if left:
+            self.leases[poll] = left
+        else:
+            del self.leases[poll]
+
+    def _forget_tries(self, offsets: BitMap64) -> None:
+        if self.tries:
+            self.tries.forget(offsets)
+        if self.keys:
+            for offset in offsets if len(offsets) <= len(self.keys) else [key for key in self.keys if key in offsets]:
+                self.keys.pop(offset, None)
+
+    def fail(self, offsets: BitMap64, poll: int) -> None:
+        """Their delivery failed: they are ready again. A handle of `poll` may still settle them; of 0 none may."""
+        self._let_go(offsets)
+        self.tries.fail(offsets, poll)
+
+    def defer(self, offsets: BitMap64, until: int, span_ms: int) -> Wait:
+        """Their delivery failed, and they are not tried again at once."""
+        self.fail(offsets, _NO_POLL)
+        wait = Wait(offsets, until, span_ms)
+        self.waits.append(wait)
+        self.taken |= offsets
+        return wait
+
+    def wait_over(self, wait: Wait) -> None:
+        """Its time has come: they are ready. That is not written down; it can be told from the time."""
+        if wait in self.waits:
+            self.waits.remove(wait)
+            self.taken -= wait.offsets
+
+    def extend(self, poll: int, offsets: BitMap64, until: int, span_ms: int) -> Lease:
+        leases = self.leases[poll]
+        held = BitMap64()
+        for lease in leases:
+            held |= lease.offsets & offsets
+            lease.offsets -= offsets
+        extended = Lease(poll, leases[0].holder, held, until, span_ms)
+        self._keep_leases(poll, [*leases, extended])
+        return extended
+
+    def doom(self, offsets: BitMap64) -> None:
+        """They are dead. Their tries stay until they are buried, for the count."""
+        leased = BitMap64()
+        for lease in self._all_leases():
+            leased |= lease.offsets & offsets
+        self._let_go(offsets)
+        self.tries.fail(leased, _NO_POLL)
+        self.dead |= offsets
+        self.taken |= offsets
+
+    def give_back(self, leases: Iterable[Lease]) -> BitMap64:
         """As if the replies of these polls had not been made: they do not count as deliveries."""
-        self._take_back([lease for lease in self.leases if after < lease.poll <= to], forgiven=1)
-        self.leases = [lease for lease in self.leases if not after < lease.poll <= to]
+        given = BitMap64()
+        for lease in leases:
+            given |= lease.offsets
+        self._let_go(given)
+        for offset in given if self.keys else ():
+            if offset not in self.tries:
+                self.keys.pop(offset, None)
+        return given
+
+    def lapsed_of(self, after: int, to: int) -> list[int]:
+        """What polls after `after`, up to `to`, were delivered last and may still settle: their leases lapsed."""
+        return [offset for offset, each in self.tries.items() if after < each.poll <= to and offset not in self.taken]
+
+    def forgive(self, offsets: Iterable[int]) -> None:
+        """They were not delivered by the last poll after all, so it may not settle them either."""
+        for offset in offsets:
+            deliveries = self.tries[offset].deliveries - 1
+            if deliveries:
+                self.tries[offset] = Try(deliveries, _NO_POLL)
+            else:
+                del self.tries[offset]
+                self.keys.pop(offset, None)
+
+    def open(self, assignment_epoch: int) -> BitMap64:
+        """Whoever held something no longer does, and can settle nothing."""
+        held = BitMap64()
+        for lease in self._all_leases():
+            held |= lease.offsets
+        self.fail(held, _NO_POLL)
+        self.tries = Tries({offset: each._replace(poll=_NO_POLL) for offset, each in self.tries.items()})
+        self.assignment_epoch = assignment_epoch
+        return held
 
     def clip(self, end: int) -> None:
         """Offsets from `end` on were lost, and will be other messages.
 
         Then nobody holds anything any more: a late commit of before must find no lease that it could settle.
         """
-        self.fenced_poll = self.leases[-1].poll if self.leases else 0
-        if end >= self.cursor:
+        if end >= self.end:
             return
         self.settled.clip(end)
         self.open(self.assignment_epoch)
-        self.ready_again = list(_below(self.ready_again, end))
-        self.cursor = end
-        self._retract()
-
-    def _lift(self, start: int) -> None:
-        """Below `start` there is nothing left to deliver: what was ready there counts as settled."""
-        for piece in self._ready_below(start):
-            self.settled.add(piece.first, piece.end)
-        self.ready_again = list(_without(self.ready_again, 0, start))
-        self.cursor = max(self.cursor, start)
-
-    def _take(self, first: int, end: int) -> None:
-        """These offsets are no longer ready. New ones that are passed over come next."""
-        if first > self.cursor:
-            self.ready_again.append(Range(self.cursor, first, 0))
-        self.ready_again = list(_without(self.ready_again, first, end))
-        self.cursor = max(self.cursor, end)
-
-    def _hold(self, lease: Lease) -> None:
-        last = self.leases[-1] if self.leases else None
-        if last is not None and (last.poll, last.deadline) == (lease.poll, lease.deadline):
-            last.ranges = _united(last.ranges, lease.ranges)  # a poll may take several times
-            return
-        self.leases.append(lease)
-        at = sum(each.poll <= self.fenced_poll for each in self.leases)
-        if len(self.leases) - at <= _SEPARATE_LEASES:
-            return
-        older, old = self.leases[at : at + 2]
-        if older.deadline == old.deadline:
-            merged = Lease(min(older.poll, old.poll), old.deadline, _united(older.ranges, old.ranges))
-            self.leases[at : at + 2] = [merged]
-
-    def _take_back(self, leases: Iterable[Lease], *, forgiven: int) -> None:
-        pieces = [piece._replace(deliveries=piece.deliveries - forgiven) for lease in leases for piece in lease.ranges]
-        self.ready_again = _united(self.ready_again, pieces)
-        self._retract()
-
-    def _retract(self) -> None:
-        while self.ready_again and self.ready_again[-1].end == self.cursor and not self.ready_again[-1].deliveries:
-            self.cursor = self.ready_again.pop().first
+        lost = self.taken.copy()
+        cut_below(lost, end)
+        self._let_go(lost)
+        lost = self.tries.offsets.copy()
+        cut_below(lost, end)
+        self.tries.forget(lost)
+        for offset in [offset for offset in self.keys if offset >= end]:
+            del self.keys[offset]
+        cut_from(self.dead, end)
 
     # --- snapshots
 
@@ -218,46 +321,43 @@ class Delivery:
         return Delivered(
             group,
             self.low,
-            self.cursor,
             self.assignment_epoch,
             self.settled.to_bytes(),
-            tuple(HeldLease(lease.poll, lease.deadline, tuple(lease.ranges)) for lease in self.leases),
-            tuple(self.ready_again),
-            self.fenced_poll,
+            tuple(
+                HeldLease(lease.poll, lease.holder, lease.until, lease.span_ms, pack(lease.offsets))
+                for lease in self._all_leases()
+            ),
+            tuple(HeldWait(wait.until, wait.span_ms, pack(wait.offsets)) for wait in self.waits),
+            tuple(HeldTry(offset, *each) for offset, each in self.tries.items()),
+            pack(self.dead),
+            tuple(self.keys.items()),
         )
 
     @classmethod
     def from_record(cls, record: Delivered) -> "Delivery":
-        """Raises a ValueError when the bitmap in it is none."""
+        """Raises a ValueError when a bitmap in it is none."""
         delivery = cls(record.low)
         delivery.settled = SettledSet(record.low, record.settled)
-        delivery.cursor = record.cursor
         delivery.assignment_epoch = record.assignment_epoch
-        delivery.leases = [Lease(held.poll, held.deadline, list(held.ranges)) for held in record.leases]
-        delivery.ready_again = list(record.ready_again)
-        delivery.fenced_poll = record.fenced_poll
+        for held in record.leases:
+            lease = Lease(held.poll, held.holder, unpack(held.offsets), held.until, held.span_ms)
+            delivery.leases.setdefault(held.poll, []).append(lease)
+            delivery.taken |= lease.offsets
+        for waiting in record.waits:
+            wait = Wait(unpack(waiting.offsets), waiting.until, waiting.span_ms)
+            delivery.waits.append(wait)
+            delivery.taken |= wait.offsets
+        delivery.dead = unpack(record.dead)
+        delivery.taken |= delivery.dead
+        delivery.tries = Tries({held.offset: Try(held.deliveries, held.poll) for held in record.tries})
+        delivery.keys = dict(record.keys)
         return delivery
 
 
-def _below(pieces: Iterable[Range], end: int) -> Iterator[Range]:
-    """The pieces, as far as they lie before `end`."""
-    return (piece._replace(end=min(piece.end, end)) for piece in pieces if piece.first < end)
+def pack_keys(keys: Iterable[int]) -> bytes:
+    """Hashes of keys, four bytes each, big-endian; 0 for none."""
+    return b"".join(key.to_bytes(4, "big") for key in keys)
 
 
-def _without(pieces: Iterable[Range], first: int, end: int) -> Iterator[Range]:
-    """The pieces, less the offsets from `first` up to `end`."""
-    for piece in pieces:
-        if piece.first < first:
-            yield piece._replace(end=min(piece.end, first))
-        if piece.end > end:
-            yield piece._replace(first=max(piece.first, end))
-
-
-def _united(pieces: Sequence[Range], others: Sequence[Range]) -> list[Range]:
-    """All of them in the order of their offsets; neighbours that were delivered equally often become one."""
-    united: list[Range] = []
-    for piece in sorted((*pieces, *others)):
-        if united and united[-1].end == piece.first and united[-1].deliveries == piece.deliveries:
-            piece = united.pop()._replace(end=piece.end)
-        united.append(piece)
-    return united
+def unpack_keys(data: bytes) -> Iterator[int]:
+    return (int.from_bytes(data[at : at + 4], "big") for at in range(0, len(data), 4))

@@ -1,9 +1,11 @@
 """What a sidecar log says: one struct per thing that can happen, as a MessagePack array whose first item tells which.
 
-To change the format: add fields with defaults at the end of a struct, or a new struct with a new number; never change
-the meaning of one. `docs/internals/sidecar.md` lists them, and golden bytes hold them.
+Sets of offsets are 64-bit roaring bitmaps in their portable form. To change the format: add fields with defaults at the
+end of a struct, or a new struct with a new number; never change the meaning of one, and never use a number again (4 and
+11 were used). `docs/internals/sidecar.md` lists them, and golden bytes hold them.
 """
 
+from enum import IntEnum
 from typing import NamedTuple
 
 import msgspec
@@ -11,23 +13,24 @@ import msgspec
 from goqueue.model.names import GroupNumber
 
 
-class Range(NamedTuple):
-    """Offsets `first` up to `end` (not included). `deliveries` says how often they were delivered."""
+class Reason(IntEnum):
+    """Why a message is done with, or died."""
 
-    first: int
-    end: int
-    deliveries: int
-
-    @property
-    def size(self) -> int:
-        return self.end - self.first
+    ACKED = 0
+    EXPIRED = 1
+    """Its time to live was over before it was delivered."""
+    REJECTED = 2
+    NACKED = 3
+    """Given back more often than its topic allows."""
+    LAPSED = 4
+    """Not settled in time more often than its topic allows."""
 
 
 class _Event(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
     """The base of all."""
 
 
-# --- what happens
+# --- what happens to groups
 
 
 class Fenced(_Event, frozen=True, array_like=True, tag=1):
@@ -51,23 +54,13 @@ class Opened(_Event, frozen=True, array_like=True, tag=3):
     assignment_epoch: int
 
 
-class Leased(_Event, frozen=True, array_like=True, tag=4):
-    """A poll's reply took `ranges`. Below `start` there is nothing left to deliver. A deadline of 0: none."""
-
-    group: GroupNumber
-    assignment_epoch: int
-    poll: int
-    deadline: int
-    start: int
-    ranges: tuple[Range, ...]
-
-
 class Settled(_Event, frozen=True, array_like=True, tag=5):
-    """What polls up to `to` were delivered below an offset is done with."""
+    """What polls up to `to`, of one holder or of all, were delivered below an offset is done with."""
 
     group: GroupNumber
     below: int
     to: int
+    holder: str = ""
 
 
 class Returned(_Event, frozen=True, array_like=True, tag=6):
@@ -76,6 +69,7 @@ class Returned(_Event, frozen=True, array_like=True, tag=6):
     group: GroupNumber
     after: int
     to: int
+    holder: str = ""
 
 
 class Skipped(_Event, frozen=True, array_like=True, tag=7):
@@ -99,6 +93,97 @@ class Forgotten(_Event, frozen=True, array_like=True, tag=9):
     group: GroupNumber
 
 
+class Abandoned(_Event, frozen=True, array_like=True, tag=12):
+    """A holder is gone: what it was delivered and did not settle is to be delivered again."""
+
+    group: GroupNumber
+    holder: str
+
+
+# --- what happens to single messages
+
+
+class Leased(_Event, frozen=True, array_like=True, tag=13):
+    """A poll's reply took these offsets, for `span_ms`, which ends at `until`. Below `start` nothing is left."""
+
+    group: GroupNumber
+    assignment_epoch: int
+    poll: int
+    holder: str
+    start: int
+    until: int
+    span_ms: int
+    offsets: bytes
+    keys: bytes = b""
+    """In key mode: the hash of each one's key, four bytes, in the order of their offsets."""
+
+
+class Done(_Event, frozen=True, array_like=True, tag=14):
+    """These offsets are settled."""
+
+    group: GroupNumber
+    offsets: bytes
+    reason: Reason
+
+
+class Deferred(_Event, frozen=True, array_like=True, tag=15):
+    """Delivery of these failed; they are not delivered again before `until`, which is `span_ms` from when this was
+    written."""
+
+    group: GroupNumber
+    offsets: bytes
+    until: int
+    span_ms: int
+
+
+class Lapsed(_Event, frozen=True, array_like=True, tag=16):
+    """What one poll held until that time was not settled in time."""
+
+    group: GroupNumber
+    poll: int
+    until: int
+
+
+class Extended(_Event, frozen=True, array_like=True, tag=17):
+    """These offsets of a poll are held until another time."""
+
+    group: GroupNumber
+    poll: int
+    offsets: bytes
+    until: int
+    span_ms: int
+
+
+class Doomed(_Event, frozen=True, array_like=True, tag=18):
+    """These offsets are dead for the group and are to be written to the dead-letter topic, in their order."""
+
+    group: GroupNumber
+    offsets: bytes
+    reason: Reason
+    at: int
+    detail: str = ""
+
+
+class Buried(_Event, frozen=True, array_like=True, tag=19):
+    """The dead letters numbered below `below` are in the dead-letter topic: their offsets are settled."""
+
+    below: int
+
+
+# --- what happens to delayed messages, for all groups
+
+
+class Cancelled(_Event, frozen=True, array_like=True, tag=20):
+    offsets: bytes
+
+
+class Moved(_Event, frozen=True, array_like=True, tag=21):
+    """They are delivered at another time."""
+
+    offsets: bytes
+    deliver_at: int
+
+
 # --- in snapshots
 
 
@@ -109,29 +194,73 @@ class Resting(_Event, frozen=True, array_like=True, tag=10):
 
 
 class HeldLease(NamedTuple):
-    """What one poll, or several that were long ago, was given and has not settled."""
-
     poll: int
-    deadline: int
-    ranges: tuple[Range, ...]
+    holder: str
+    until: int
+    span_ms: int
+    offsets: bytes
 
 
-class Delivered(_Event, frozen=True, array_like=True, tag=11):
+class HeldWait(NamedTuple):
+    until: int
+    span_ms: int
+    offsets: bytes
+
+
+class HeldTry(NamedTuple):
+    """An offset that was delivered `deliveries` times before; `poll` is the last of them if it may still settle it."""
+
+    offset: int
+    deliveries: int
+    poll: int
+
+
+class Delivered(_Event, frozen=True, array_like=True, tag=22):
     """All there is to know about one group that is not resting."""
 
     group: GroupNumber
     low: int
-    cursor: int
     assignment_epoch: int
     settled: bytes
-    """A serialised 64-bit roaring bitmap of offsets above `low`; empty for none."""
+    """Above `low`; empty for none."""
     leases: tuple[HeldLease, ...]
-    ready_again: tuple[Range, ...]
-    fenced_poll: int
-    """Polls up to this one were before the last fence."""
+    waits: tuple[HeldWait, ...]
+    tries: tuple[HeldTry, ...]
+    dead: bytes
+    """On their way to the dead-letter topic."""
+    keys: tuple[tuple[int, int], ...]
+    """Offset and hash of the key of what is not settled, in key mode."""
 
 
-Event = Fenced | Started | Opened | Leased | Settled | Returned | Skipped | Reset | Forgotten | Resting | Delivered
+class HeldDeath(NamedTuple):
+    group: GroupNumber
+    offset: int
+    reason: Reason
+    deliveries: int
+    at: int
+    detail: str
+    void: bool
+
+
+class Mourned(_Event, frozen=True, array_like=True, tag=23):
+    """Dead letters that are not written yet; the first has number `first`."""
+
+    first: int
+    deaths: tuple[HeldDeath, ...]
+
+
+class Postponed(_Event, frozen=True, array_like=True, tag=24):
+    """What was cancelled, and what was moved to which time."""
+
+    cancelled: bytes
+    moved: tuple[tuple[int, int], ...]
+
+
+Event = (
+    Fenced | Started | Opened | Settled | Returned | Skipped | Reset | Forgotten | Abandoned
+    | Leased | Done | Deferred | Lapsed | Extended | Doomed | Buried | Cancelled | Moved
+    | Resting | Delivered | Mourned | Postponed
+)  # fmt: skip
 
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 encode = msgspec.msgpack.Encoder().encode

@@ -6,6 +6,10 @@ bitmap that is there is not empty.
 
 from pyroaring import BitMap64
 
+from goqueue.base.offset_sets import cut_below, cut_from, first_gap, pack, unpack
+
+_NONE = BitMap64()
+
 
 class SettledSet:
     """Offsets only come in, except by `clip` and by making a new one."""
@@ -15,54 +19,67 @@ class SettledSet:
     def __init__(self, low: int, above: bytes = b"") -> None:
         """Raises a ValueError when `above` is not what `to_bytes` gave."""
         self.low = low
-        self._above: BitMap64 | None = (BitMap64.deserialize(above) or None) if above else None
+        self._above: BitMap64 | None = (unpack(above) or None) if above else None
 
     def __contains__(self, offset: int) -> bool:
         return offset < self.low or (self._above is not None and offset in self._above)
+
+    @property
+    def above(self) -> BitMap64:
+        """Those above the low mark, to look at."""
+        return _NONE if self._above is None else self._above
+
+    @property
+    def end(self) -> int:
+        """Nothing from here on is settled."""
+        return self.low if self._above is None else self._above.max() + 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the low mark says it all."""
+        return self._above is None
 
     def count(self, first: int, end: int) -> int:
         """How many there are from `first` up to `end`."""
         below = max(min(end, self.low) - first, 0)
         return below + self._above.range_cardinality(first, end) if self._above is not None and first < end else below
 
+    def holds_any(self, offsets: BitMap64) -> bool:
+        """Whether one of them is settled."""
+        return bool(offsets) and (offsets.min() < self.low or offsets.intersect(self.above))
+
     def to_bytes(self) -> bytes:
         """The bitmap; empty when there is none."""
-        return b"" if self._above is None else bytes(self._above.serialize())
+        return b"" if self._above is None else pack(self._above)
 
-    def add(self, first: int, end: int) -> None:
-        if first <= self.low:
-            self._lift(end)
-        elif first < end:
-            if self._above is None:
-                self._above = BitMap64()
-            self._above.add_range(first, end)
+    def add(self, offsets: BitMap64) -> None:
+        if self._above is None:
+            self._above = offsets.copy()
+        else:
+            self._above |= offsets
+        self._lift()
+
+    def raise_to(self, low: int) -> None:
+        """Everything below `low` is settled."""
+        if low > self.low:
+            self.low = low
+            self._lift()
+
+    def pass_over(self, others: BitMap64) -> None:
+        """Offsets right at the low mark that are among `others` count as settled."""
+        while others and self.low in others:
+            self.raise_to(first_gap(others, self.low))
 
     def clip(self, end: int) -> None:
         """Nothing from `end` on is settled."""
         self.low = min(self.low, end)
         if self._above is not None:
-            self._above.remove_range(end, 2**64 - 1)
+            cut_from(self._above, end)
             self._above = self._above or None
 
-    def _lift(self, low: int) -> None:
-        """Everything below `low` is settled, and what follows it without a gap."""
-        if low <= self.low:
-            return
-        self.low = low
+    def _lift(self) -> None:
+        """Bring the low mark to the first offset that is not settled."""
         if self._above is not None:
-            self.low = _first_gap(self._above, low)
-            self._above.remove_range(0, self.low)
+            self.low = first_gap(self._above, self.low)
+            cut_below(self._above, self.low)
             self._above = self._above or None
-
-
-def _first_gap(offsets: BitMap64, at: int) -> int:
-    """The first from `at` on that is not among them. It looks near first: a bitmap may be large, a commit small."""
-    step = 1
-    while offsets.contains_range(at, at + step):
-        at += step
-        step *= 2
-    while step > 1:
-        step //= 2
-        if offsets.contains_range(at, at + step):
-            at += step
-    return at

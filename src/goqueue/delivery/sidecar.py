@@ -9,49 +9,92 @@ from typing import Any
 
 import msgspec
 
-from goqueue.delivery.deliveries import Deliveries, Fence
+from goqueue.delivery.commands import Fence
+from goqueue.delivery.delays import Delays
+from goqueue.delivery.deliveries import Deliveries
+from goqueue.delivery.selection import Selection
 from goqueue.machine.host import Host, Outcome
 from goqueue.model import limits
+from goqueue.model.groups import Mode
 from goqueue.model.names import GroupNumber
+from goqueue.model.record import Lane
 from goqueue.model.settings import LogSettings
+from goqueue.storage.lane_index import LaneIndex, ViewMissing
 from goqueue.storage.log import Log
 
 _FIRST_EPOCH = 0
 
 
 class Sidecar:
-    """Make one with `Sidecar.open`."""
+    """Make one with `Sidecar.open`. `wall` is Unix time, `now` that of a clock that never steps."""
 
-    __slots__ = ("deliveries", "host", "voided")
+    __slots__ = ("_data", "_lanes", "deliveries", "host", "voided")
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, data: Log, delays: Delays | None = None) -> None:
         """Replays the log. Without a fence it must not be used."""
-        self.deliveries = Deliveries()
+        self.deliveries = Deliveries(delays)
         self.host = Host(log, (self.deliveries,))
         self.voided: list[GroupNumber] = []
         """Groups of which the fence voided something: what they were delivered is lost, and offsets come again."""
+        self._data = data
+        self._lanes = LaneIndex(data)
 
     @classmethod
-    def open(cls, log: Log, data: Log, now: int) -> "Sidecar":
+    def open(cls, log: Log, data: Log, *, wall: int, now: int, delays: Delays | None = None) -> "Sidecar":
         """Unless the sidecar is new, nothing may be appended to the data log meanwhile. It waits for the disk."""
-        sidecar = cls(log)
+        sidecar = cls(log, data, delays)
         if log.end_offset:  # else there is nothing a fence could void
-            sidecar.fence(data, now)
+            sidecar.fence(wall)
+        sidecar.deliveries.begin_life(wall=wall, now=now)
         return sidecar
 
-    def fence(self, data: Log, now: int) -> None:
+    def fence(self, wall: int) -> None:
+        data = self._data
         epoch = data.epochs[-1].epoch + 1 if data.epochs else _FIRST_EPOCH
         data.begin_epoch(epoch)
         self.voided = self.deliveries.beyond(data.end_offset)
-        self.submit(Fence(data.end_offset, epoch), now)
+        self.host.submit(self.deliveries, Fence(data.end_offset, epoch), wall)
         self.host.log.sync()
 
     @property
     def log(self) -> Log:
         return self.host.log
 
-    def submit(self, command: Any, now: int) -> Outcome:
-        return self.host.submit(self.deliveries, command, now)
+    def submit(self, command: Any, *, wall: int, now: int) -> Outcome:
+        outcome = self.host.submit(self.deliveries, command, wall)
+        self.deliveries.arm(now)
+        return outcome
+
+    def stage(self, group: GroupNumber, mode: Mode, want: int) -> Selection:
+        """Find out what there is for a group: of each lane more than `want`, if it can. Raises ViewMissing, ReadAhead.
+
+        One more, so that a lane that gives all a poll wants is not taken for one that ran empty.
+        """
+        deliveries = self.deliveries
+        delivery, selection = deliveries.delivery(group), deliveries.selection(group, mode)
+        full = delivery.unsettled >= limits.MAX_UNSETTLED  # then only what was delivered before comes again
+        end = 0 if full else self._data.written.value
+        selection.stage(self._lanes, delivery, deliveries, start=self._data.start_offset, end=end, want=want + 1)
+        return selection
+
+    def is_urgent(self, group: GroupNumber) -> bool:
+        """Whether there may be something critical for a group, as far as can be told without a look at the disk."""
+        selection = self.deliveries.selections.get(group)
+        try:
+            if selection is not None:
+                return selection.is_urgent(self._lanes)
+            low = max(self.deliveries.low(group) or 0, self._data.start_offset)
+            return bool(self._lanes.after(Lane.CRITICAL, low, 1)[0])
+        except ViewMissing:
+            return False
+
+    def hole_at_low(self, group: GroupNumber) -> tuple[int, int] | None:
+        """Offsets right where the group is that have no record: cleaned away, or damaged. Raises ViewMissing."""
+        low = max(self.deliveries.low(group) or 0, self._data.start_offset)
+        if low >= self._data.written.value:
+            return None
+        present = self._lanes.next_present(low)
+        return None if present == low else (low, present)
 
 
 def sidecar_settings(data: LogSettings) -> LogSettings:

@@ -1,0 +1,176 @@
+"""Selection in key mode: a key is with one consumer at a time, in order; only that key waits.
+
+Of each key only the oldest message that is not settled can be picked, its *head*; those behind it stand in line. They
+are found by reading ahead of the lanes, so whoever asks is told what to read, and feeds it in. How many may stand in
+line is bounded: when there are too many, reading ahead waits until some are settled. Lanes are served among the heads.
+
+Keys are told apart by a hash of 32 bits: two keys that share one share a line, which costs time, never order. Messages
+without a key are never in line. A delayed message joins its key's line when it is due.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from pyroaring import BitMap64
+
+from goqueue.base.offset_sets import cut_below, cut_from, gathered, within
+from goqueue.codec import Flag, Scan
+from goqueue.delivery.delivery import Delivery
+from goqueue.delivery.selection import Held, Selection, ready_of
+from goqueue.model import limits
+from goqueue.storage.lane_index import LaneIndex
+
+_NO_KEY: Final = int(Flag.NO_KEY)
+_CONTROL: Final = int(Flag.CONTROL)
+_KEYLESS: Final = 0
+_HASH_OF_ZERO: Final = 1
+"""Stands for a hash that is 0, which means that there is no key."""
+
+
+class ReadAhead(Exception):
+    """The keys of records are needed: read from `first` on, below `end`, and feed them in."""
+
+    def __init__(self, first: int, end: int) -> None:
+        super().__init__(first, end)
+        self.first = first
+        self.end = end
+
+
+class _InLine(NamedTuple):
+    offset: int
+    lane: int
+
+
+class KeyedSelection(Selection):
+    """Of one group in key mode on one partition."""
+
+    __slots__ = ("_cursor", "_heads", "_heads_of", "_in_line", "_lines", "_start", "_unread")
+
+    def __init__(self, low: int, keys: dict[int, int]) -> None:
+        """`keys` are those of the messages that were delivered and are not settled: each is its key's head."""
+        super().__init__(low)
+        self._cursor = low
+        """Everything below was read, or is unread and delayed."""
+        self._heads: dict[int, int] = {}
+        """Offset of a key's head, and the key."""
+        self._heads_of: dict[int, int] = {}
+        """How many heads a key has: one; after a restart more, where a dead one did not hold up the next."""
+        self._lines: dict[int, deque[_InLine]] = {}
+        """By key, what is behind its head; a key that has a head is in here."""
+        self._in_line = 0
+        self._start = 0
+        self._unread = BitMap64()
+        """Ready, but their keys are not known."""
+        for offset, key in keys.items():
+            self._lines.setdefault(key, deque())
+            self._lead(offset, key)
+
+    # --- what happens outside
+
+    def free(self, offsets: BitMap64) -> None:
+        """Heads that were delivered before can be picked again; others are delayed ones that are due."""
+        self.settle(within(offsets, 0, self._start))  # retention went past them while somebody had them
+        offsets = within(offsets, self._start, limits.MAX_OFFSET)
+        known = BitMap64([offset for offset in offsets if offset in self._heads])
+        self._unsorted |= known
+        unknown = offsets - known
+        cut_from(unknown, self._cursor)  # from there on they are read anyway
+        self._unread |= unknown
+
+    def settle(self, offsets: BitMap64) -> None:
+        """Whoever is behind them comes next."""
+        self.withdraw(offsets)
+        heads = self._heads
+        gone = [offset for offset in offsets if offset in heads] if len(offsets) <= len(heads) else [
+            offset for offset in heads if offset in offsets
+        ]  # fmt: skip
+        if self._in_line and len(gone) < len(offsets):
+            self._leave(offsets)
+        for offset in gone:
+            self._advance(heads.pop(offset))
+
+    def _leave(self, offsets: BitMap64) -> None:
+        """Some may stand in line: cleaned away, or damaged."""
+        for key, line in self._lines.items():
+            if any(each.offset in offsets for each in line):
+                self._lines[key] = deque(each for each in line if each.offset not in offsets)
+        self._in_line = sum(map(len, self._lines.values()))
+
+    def _lead(self, offset: int, key: int) -> None:
+        """It is its key's head."""
+        self._heads[offset] = key
+        self._heads_of[key] = self._heads_of.get(key, 0) + 1
+
+    def _advance(self, key: int) -> None:
+        """A head of the key is gone."""
+        left = self._heads_of.pop(key) - 1
+        if left:
+            self._heads_of[key] = left
+            return
+        line = self._lines[key]
+        if line:
+            head = line.popleft()
+            self._in_line -= 1
+            self._lead(head.offset, key)
+            self._staged[head.lane].add(head.offset)
+        else:
+            del self._lines[key]
+
+    @property
+    def is_idle(self) -> bool:
+        return super().is_idle and not self._in_line and not self._unread
+
+    # --- staging
+
+    def stage(self, lanes: LaneIndex, delivery: Delivery, held: Held, *, start: int, end: int, want: int) -> None:
+        """Raises ReadAhead as long as there is more to be found."""
+        if start > self._start:
+            self._forget_below(start, delivery)
+        self._drop_below(start)
+        self._sort(lanes, delivery, held)
+        if self._unread:
+            first = self._unread.min()
+            raise ReadAhead(first, first + 1)
+        if sum(map(len, self._staged)) < want and self._cursor < end and self._in_line < limits.MAX_IN_LINE:
+            raise ReadAhead(self._cursor, end)
+
+    def _forget_below(self, start: int, delivery: Delivery) -> None:
+        """Retention went on: what was not delivered and lies below holds up nobody any more."""
+        self._start = start
+        self._cursor = max(self._cursor, start)
+        for offsets in (*self._staged, self._unsorted, self._unread):
+            cut_below(offsets, start)
+        for key, line in self._lines.items():
+            self._lines[key] = deque(each for each in line if each.offset >= start)
+        self._in_line = sum(map(len, self._lines.values()))
+        self.settle(BitMap64([offset for offset in self._heads if offset < start and offset not in delivery.taken]))
+
+    def feed(self, scan: Scan, next_offset: int, delivery: Delivery, held: Held, *, first: int) -> None:
+        """Records that were read from `first` on: each gets into its key's line, if it may be delivered at all."""
+        if first != self._cursor and first not in self._unread:
+            return  # another poll was faster
+        ready = ready_of(gathered(scan.offsets), delivery, held)
+        ready -= self._reserved
+        for offset, key, lane, flags in zip(scan.offsets, scan.key_hashes, scan.lanes, scan.flags, strict=True):
+            if offset not in ready:
+                continue
+            key = key or _HASH_OF_ZERO
+            if flags & (_NO_KEY | _CONTROL) or offset in self._heads:
+                self._staged[lane].add(offset)
+            elif key not in self._lines:
+                self._lines[key] = deque()
+                self._lead(offset, key)
+                self._staged[lane].add(offset)
+            else:
+                self._lines[key].append(_InLine(offset, lane))
+                self._in_line += 1
+        if first == self._cursor:
+            self._cursor = next_offset
+        self._unread.discard(first)
+
+    # --- leasing
+
+    def keys_of(self, offsets: Iterable[int]) -> list[int]:
+        """What a lease writes down of them, for the next life."""
+        return [self._heads.get(offset, _KEYLESS) for offset in offsets]

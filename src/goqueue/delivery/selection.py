@@ -1,0 +1,174 @@
+"""What a group is delivered next from one partition: lane by lane, in fair shares, nothing that is held.
+
+All of it is soft: cursors and what was found on the way may be lost at any time, and are found again from the settled
+offsets and the views. What is ready is *staged*: taken out of the lanes' views, or freed by somebody (a retry whose
+time has come, a delay that is over, a lease that lapsed), and not delivered yet. What is staged and picked for a poll
+is *reserved* until it is leased or put back, so that two polls never pick the same.
+
+Invariants: an offset of a lane below the lane's cursor is staged, unsorted, reserved, or not ready; not ready means it
+is settled, taken, delayed or cancelled, and whoever ends that frees it. What is staged or unsorted is ready.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from pyroaring import BitMap64
+
+from goqueue.base.fair_shares import FairShares
+from goqueue.base.offset_sets import cut_below
+from goqueue.delivery.delivery import Delivery
+from goqueue.model import limits
+from goqueue.model.record import Lane
+from goqueue.storage.lane_index import LaneIndex
+
+LANES = len(Lane)
+
+
+class Held(Protocol):
+    """What no group of the partition is delivered, yet or ever."""
+
+    @property
+    def pending(self) -> BitMap64: ...
+    @property
+    def cancelled(self) -> BitMap64: ...
+
+
+class Policy(NamedTuple):
+    """How lanes are served."""
+
+    weights: Sequence[int]
+    strict: bool
+
+
+class Pick(NamedTuple):
+    """Offsets of one lane that a poll is to be given."""
+
+    lane: int
+    offsets: BitMap64
+
+
+class Selection:
+    """Of one group on one partition."""
+
+    __slots__ = ("_cursors", "_reserved", "_shares", "_staged", "_unsorted")
+
+    def __init__(self, low: int) -> None:
+        self._cursors = [low] * LANES
+        self._staged = [BitMap64() for _ in range(LANES)]
+        self._unsorted = BitMap64()
+        self._reserved = BitMap64()
+        self._shares = FairShares(LANES)
+
+    # --- what happens outside
+
+    def free(self, offsets: BitMap64) -> None:
+        """These are ready now, or again."""
+        self._unsorted |= offsets
+
+    def settle(self, offsets: BitMap64) -> None:
+        """These are done with."""
+        self.withdraw(offsets)
+
+    def withdraw(self, offsets: BitMap64) -> None:
+        """These are not ready any more. They may have been freed: a late handle is still good after that."""
+        for waiting in (*self._staged, self._unsorted):
+            if waiting:
+                waiting.difference_update(offsets)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is lost when this is dropped."""
+        return not self._unsorted and not self._reserved and not any(self._staged)
+
+    # --- staging
+
+    def stage(self, lanes: LaneIndex, delivery: Delivery, held: Held, *, start: int, end: int, want: int) -> None:
+        """Find `want` of each lane, if there are so many; new ones below `end`. Raises ViewMissing."""
+        self._drop_below(start)
+        self._sort(lanes, delivery, held)
+        for lane in range(LANES):
+            staged = self._staged[lane]
+            step = want - len(staged)
+            while len(staged) < want and self._cursors[lane] < end:
+                found, at = lanes.after(lane, self._cursors[lane], step)
+                if found:
+                    staged |= ready_of(found, delivery, held) - self._reserved
+                self._cursors[lane] = at
+                step = min(4 * step, limits.STAGED_AT_ONCE)  # many may be settled or held: they are passed in strides
+
+    def _drop_below(self, start: int) -> None:
+        """Retention went on."""
+        for lane, cursor in enumerate(self._cursors):
+            self._cursors[lane] = max(cursor, start)
+        for offsets in (*self._staged, self._unsorted):
+            if offsets and offsets.min() < start:
+                cut_below(offsets, start)
+
+    def _sort(self, lanes: LaneIndex, delivery: Delivery, held: Held) -> None:
+        """In slices, until there is something: a burst of delayed messages may be large, and a poll is not."""
+        while self._unsorted:
+            some = self._unsorted[: limits.SORTED_AT_ONCE]
+            for lane, offsets in enumerate(lanes.sort(ready_of(some.copy(), delivery, held) - self._reserved)):
+                self._staged[lane] |= offsets
+            self._unsorted -= some
+            if self.has_staged:
+                break
+
+    @property
+    def has_staged(self) -> bool:
+        return any(self._staged)
+
+    def is_urgent(self, lanes: LaneIndex) -> bool:
+        """Whether there may be something critical. Raises ViewMissing."""
+        return bool(self._staged[Lane.CRITICAL]) or bool(lanes.after(Lane.CRITICAL, self._cursors[Lane.CRITICAL], 1)[0])
+
+    # --- picking
+
+    def pick(self, budget: int, policy: Policy, now: int) -> list[Pick]:
+        """Reserve what a poll is to be given, at most so many, in the order in which it is to be given."""
+        ready = [len(staged) for staged in self._staged]
+        shares = self._shares.share(
+            budget, ready, policy.weights, strict=policy.strict, now=now, starving_ms=limits.STARVING_MS
+        )
+        picks = []
+        for lane, count in enumerate(shares):
+            if count:
+                offsets = self._staged[lane][:count]
+                self._staged[lane] -= offsets
+                self._reserved |= offsets
+                picks.append(Pick(lane, offsets))
+        return picks
+
+    def keep(self, picks: Sequence[Pick], now: int) -> list[int]:
+        """These were leased, or are otherwise not to be picked again. How many of each lane."""
+        taken = [0] * LANES
+        for pick in picks:
+            self._reserved -= pick.offsets
+            taken[pick.lane] += len(pick.offsets)
+        self._shares.served(taken, now)
+        return taken
+
+    def put_back(self, picks: Sequence[Pick], delivery: Delivery, held: Held) -> None:
+        """These were not leased after all; some may have turned out to be gone."""
+        for pick in picks:
+            self._reserved -= pick.offsets
+            self._staged[pick.lane] |= ready_of(pick.offsets, delivery, held)
+
+    # --- statistics
+
+    @property
+    def waiting_since(self) -> list[int | None]:
+        return self._shares.waiting_since
+
+    @property
+    def last_served(self) -> list[int | None]:
+        return self._shares.last_served
+
+
+def ready_of(offsets: BitMap64, delivery: Delivery, held: Held) -> BitMap64:
+    """Those of them that may be delivered."""
+    cut_below(offsets, delivery.low)
+    for unavailable in (delivery.settled.above, delivery.taken, held.pending, held.cancelled):
+        if unavailable and offsets.intersect(unavailable):
+            offsets = offsets - unavailable
+    return offsets

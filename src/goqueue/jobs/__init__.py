@@ -1,0 +1,1 @@
+"""Work the broker does by itself, later or again and again: recurring schedules, redriving dead letters."""
