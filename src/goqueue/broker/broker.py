@@ -13,22 +13,38 @@ import msgspec
 
 from goqueue.base.entropy import Entropy
 from goqueue.broker.admission import Admission
+from goqueue.broker.alarms import Alarms
+from goqueue.broker.attend import Attendant
 from goqueue.broker.coordination import Coordination
+from goqueue.broker.dead_letters import Undertaker
+from goqueue.broker.delayed import DelayedMessages
 from goqueue.broker.housekeeping import Housekeeping
+from goqueue.broker.jobs import JobLog
+from goqueue.broker.letters import Letters
+from goqueue.broker.offsets import Offsets
+from goqueue.broker.own_messages import OwnPublisher
+from goqueue.broker.partition import Partition
 from goqueue.broker.poll import Poller
 from goqueue.broker.publish import Publisher
 from goqueue.broker.read import PartitionReader
+from goqueue.broker.redrive import RedriveRunner
+from goqueue.broker.schedules import ScheduleRunner, placing
 from goqueue.broker.settle import Settlement
 from goqueue.broker.sidecars import Sidecars
+from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
+from goqueue.delivery.handles import HandleKey
 from goqueue.io.aside import Aside
 from goqueue.io.clock import monotonic_ms, wall_ms
 from goqueue.io.disk import Disk
 from goqueue.io.entropy import system_entropy
+from goqueue.jobs.redrives import Redrives
+from goqueue.jobs.schedules import Schedules
 from goqueue.machine.host import Host
 from goqueue.metadata.topics import Topics
 from goqueue.model import limits
 from goqueue.model.errors import DiskFull, Draining, StorageFailed
+from goqueue.model.names import GroupNumber
 from goqueue.model.settings import Fsync, LogSettings
 from goqueue.model.topic import DEFAULT_PARTITIONS, TopicSettings
 from goqueue.producers.registry import InitProducer, ProducerRegistry
@@ -40,6 +56,7 @@ log = logs.get("broker")
 
 METADATA_LOG = "metadata"
 GROUPS_LOG = "groups"
+JOBS_LOG = "jobs"
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,15 +156,20 @@ class Broker:
             base=settings.logs,
             aside=aside,
             entropy=entropy,
+            clock=clock,
+            monotonic=monotonic,
             meters=self.meters,
             on_failure=self.report_failure,
         )
         self.publisher = Publisher(
-            self._registry, clock, self.report_failure, self.report_full, lambda: not store.reserve_spent
+            self._registry, clock, monotonic, self.report_failure, self.report_full, lambda: not store.reserve_spent
         )
         self.reader = PartitionReader(aside)
         self.group_meters = GroupMeterSet()
-        self.sidecars = Sidecars(store, self.topics, aside, clock, self.report_failure)
+        self.sidecars = Sidecars(store, self.topics, aside, clock, monotonic, self.report_failure)
+        self.alarms = Alarms(clock, monotonic, write=self.sidecars.write, on_ready=self._wake_ready)
+        self.sidecars.on_written = self._written
+        self.publisher.on_delayed = self.alarms.watch
         self.groups = Coordination(
             store=store,
             groups_log=store.open_log(GROUPS_LOG, LogSettings(fsync=Fsync.EVERY), area="meta"),
@@ -159,7 +181,7 @@ class Broker:
             meters=self.group_meters,
             on_failure=self.report_failure,
         )
-        self.settlement = Settlement(
+        self.offsets = Offsets(
             coordination=self.groups,
             sidecars=self.sidecars,
             topics=self.topics,
@@ -167,32 +189,114 @@ class Broker:
             clock=clock,
             monotonic=monotonic,
         )
+        attendant = Attendant(
+            sidecars=self.sidecars,
+            reader=self.reader,
+            aside=aside,
+            clock=clock,
+            monotonic=monotonic,
+            meters=self.group_meters,
+        )
         self.poller = Poller(
             coordination=self.groups,
-            settlement=self.settlement,
+            offsets=self.offsets,
+            sidecars=self.sidecars,
+            topics=self.topics,
+            attendant=attendant,
+            clock=clock,
+        )
+        self.settlement = Settlement(
+            coordination=self.groups, sidecars=self.sidecars, topics=self.topics, meters=self.group_meters
+        )
+        self.delayed = DelayedMessages(
             sidecars=self.sidecars,
             topics=self.topics,
             reader=self.reader,
             clock=clock,
-            meters=self.group_meters,
+            monotonic=monotonic,
+            watch=self.alarms.watch,
+        )
+        self._undertaker = Undertaker(
+            sidecars=self.sidecars,
+            topics=self.topics,
+            reader=self.reader,
+            clock=clock,
+            group_name=self._group_name,
+            on_failure=self.report_failure,
+            on_buried=lambda partition, groups: self._wake_ready(partition, groups),
+        )
+        schedules, redrives = Schedules(placing(self.topics)), Redrives()
+        jobs_log = store.open_log(JOBS_LOG, LogSettings(fsync=Fsync.EVERY), area="meta")
+        jobs = JobLog(store, jobs_log, (schedules, redrives), clock, self.report_failure)
+        own_publisher = OwnPublisher(clock, self.report_failure, lambda: not store.reserve_spent)
+        self.schedules = ScheduleRunner(
+            jobs=jobs, machine=schedules, topics=self.topics, publisher=own_publisher, clock=clock, entropy=entropy
+        )
+        self.letters = Letters(topics=self.topics, sidecars=self.sidecars, reader=self.reader)
+        self.redrives = RedriveRunner(
+            jobs=jobs,
+            machine=redrives,
+            topics=self.topics,
+            letters=self.letters,
+            publisher=own_publisher,
+            clock=clock,
+            entropy=entropy,
         )
         self._housekeeping = Housekeeping(
             store,
             self.topics,
-            (self._host, self.groups.host),
+            (self._host, self.groups.host, jobs.host),
             aside,
             clock,
             self.report_failure,
-            retry=self.groups.retry,
+            monotonic=monotonic,
+            on_step=self.alarms.watch,
+            retry=self._retry,
         )
 
     async def _start(self) -> None:
         self.cluster_id = await self.topics.name_cluster(self.clock())
         await self.topics.open_all(self.clock())
+        self.handles = HandleKey(await self.topics.handle_key(self.clock()))
         await self.groups.start()
+        self._groups_follow, self.topics.on_change = self.topics.on_change, self._follow
         self.poller.start()
+        for topic in self.topics.by_id.values():
+            for partition in topic.partitions:
+                self._written(partition)
+        self.schedules.start()
+        self.redrives.start()
         self._housekeeping.start()
         log.info("broker ready", node=self.settings.node_id, cluster=self.cluster_id, topics=len(self.topics.by_id))
+
+    # --- what happens by itself
+
+    def _follow(self, topic: OpenTopic) -> None:
+        """A topic was opened, has changed, or is gone."""
+        self._groups_follow(topic)
+        self.schedules.follow(topic)
+
+    async def _retry(self) -> None:
+        """Once a second: what could not be done before."""
+        self.schedules.look()
+        await self.groups.retry()
+
+    def _written(self, partition: Partition) -> None:
+        """Something was written to a partition's sidecar."""
+        self.alarms.watch(partition)
+        self._undertaker.notice(partition)
+
+    def _wake_ready(self, partition: Partition, groups: set[GroupNumber] | None) -> None:
+        """Something is ready that no mark tells of."""
+        topic_id = partition.topic.topic_id
+        for number in self.groups.parks.groups:
+            group = self.groups.machine.by_number.get(number)
+            if group is not None and topic_id in group.started and (groups is None or number in groups):
+                self.groups.parks.wake_group(number)
+
+    def _group_name(self, number: GroupNumber) -> str:
+        group = self.groups.machine.by_number.get(number)
+        return "" if group is None else group.name
 
     # --- whether it works
 
@@ -249,7 +353,11 @@ class Broker:
     async def close(self) -> None:
         """Make everything durable and give the directory back."""
         self.drain()
+        self.alarms.stop()
         await self._housekeeping.stop()
+        await self.schedules.stop()
+        await self.redrives.stop()
+        await self._undertaker.stop()
         await self.groups.stop()
         await self.topics.finish()
         try:

@@ -17,8 +17,7 @@ from goqueue.broker.sidecars import Sidecars
 from goqueue.broker.timer import Timer
 from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
-from goqueue.delivery.deliveries import Forget
-from goqueue.delivery.sidecar import Sidecar
+from goqueue.delivery.commands import Abandon, Forget
 from goqueue.groups.commands import Create, Delete, Join, Leave, Rebalance, Release, Renew, StartTopics
 from goqueue.groups.group import Group, Member, Part
 from goqueue.groups.groups import Groups
@@ -27,7 +26,7 @@ from goqueue.io.waiting import reached
 from goqueue.machine.host import Host
 from goqueue.machine.shape import Tick
 from goqueue.model.errors import LogClosed, StorageFailed, Unavailable, UnknownGroup, UnknownMember
-from goqueue.model.groups import GroupState
+from goqueue.model.groups import GroupState, Mode
 from goqueue.model.names import GroupNumber, TopicId, format_topic_id, partition_name
 from goqueue.storage.driver import OnFailure
 from goqueue.storage.log import Log
@@ -113,9 +112,9 @@ class Coordination:
             for partition in topic.partitions:
                 if partition.sidecar is None:
                     continue
-                for number in partition.sidecar.deliveries.groups:
+                for number in partition.deliveries.groups:
                     if number not in self.machine.by_number and number < self.machine.next_number:
-                        self._forget(partition.sidecar, number)
+                        self._forget(partition, number)
                 for number in partition.sidecar.voided:
                     if number in self.machine.by_number:
                         part = Part(topic.meta.topic_id, partition.number)
@@ -184,6 +183,8 @@ class Coordination:
         await self.sure(group)
         member = group.member(member_id)
         self.touch(member)
+        if member.joined.replaced_id is not None:
+            self._abandon(group, member.joined.replaced_id)
         log.info("member joined", group=group.name, member=member_id, members=len(group.members))
         return self.view(group, member)
 
@@ -196,6 +197,7 @@ class Coordination:
 
     async def leave(self, group: Group, member: Member) -> None:
         await self.run(Leave(group.name, member.member_id))
+        self._abandon(group, member.member_id)
         log.info("member left", group=group.name, member=member.member_id, members=len(group.members))
 
     async def delete(self, name: str) -> None:
@@ -206,14 +208,14 @@ class Coordination:
             topic = self._topics.by_id.get(topic_id)
             for partition in topic.partitions if topic is not None else ():
                 if partition.sidecar is not None:
-                    self._forget(partition.sidecar, group.number)
+                    self._forget(partition, group.number)
         log.info("group deleted", group=name)
 
-    def _forget(self, sidecar: Sidecar, number: GroupNumber) -> None:
+    def _forget(self, partition: Partition, number: GroupNumber) -> None:
         try:
-            self._sidecars.write(sidecar, Forget(number))
+            self._sidecars.write(partition, Forget(number))
         except Unavailable as error:  # the group is gone all the same, and the next start tries again
-            log.warning("a deleted group is not forgotten yet", log=sidecar.log.directory, reason=str(error))
+            log.warning("a deleted group is not forgotten yet", log=partition.log_name, reason=str(error))
 
     async def renew(self, group: Group, topic: OpenTopic, partitions: Iterable[Partition]) -> None:
         """Offsets of these partitions mean something else now: commits of before are refused."""
@@ -244,6 +246,16 @@ class Coordination:
         if parts:
             await self.run(Release(group.name, member.member_id, parts))
 
+    def parts_of(self, group: Group, member: Member) -> Iterator[Part]:
+        """Where a member is delivered from: what it owns, or all there is."""
+        if group.mode is Mode.PARTITION:
+            yield from member.parts
+            return
+        for shape in map(self.shape_of, member.joined.topics):
+            if shape is not None:
+                for number in range(shape.partitions):
+                    yield Part(shape.topic_id, number)
+
     def view(self, group: Group, member: Member, known_version: int | None = None) -> View:
         """What to tell a member now; without partitions if it has this version already. It counts as told."""
         leader = group.leader
@@ -256,7 +268,7 @@ class Coordination:
             member.version,
             group.state,
             leader.member_id if leader is not None else "",
-            [] if member.version == known_version else self._names(member.parts, but=member.told),
+            [] if member.version == known_version else self._names(self.parts_of(group, member), but=member.told),
             [] if member.version == known_version else self._names(revoking),
         )
 
@@ -315,7 +327,29 @@ class Coordination:
         self._meters.rebalanced(group, duration_ms)
 
     def expired(self, group: Group, member_id: str) -> None:
+        self._abandon(group, member_id)
         log.warning("member gone: it was silent for too long", group=group.name, member=member_id)
+
+    def has_room(self, group: Group, member_id: str) -> None:
+        """A member settled something: it may be given more, and where keys wait for each other others may too."""
+        if group.mode is Mode.KEY:
+            self.parks.wake_group(group.number)
+        else:
+            self.parks.wake_member(group.number, member_id)
+
+    def _abandon(self, group: Group, member_id: str) -> None:
+        """Where members share partitions: what one that is gone did not settle is for the others."""
+        if group.mode is Mode.PARTITION:
+            return  # whoever owns its partitions next takes it back
+        for topic_id in group.started:
+            topic = self._topics.by_id.get(topic_id)
+            for partition in topic.partitions if topic is not None else ():
+                if partition.sidecar is not None:
+                    try:
+                        self._sidecars.write(partition, Abandon(group.number, member_id))
+                    except Unavailable as error:  # then it lapses
+                        log.warning("a lease is not taken back yet", group=group.name, reason=str(error))
+        self.parks.wake_group(group.number)
 
     # --- what happens by itself
 

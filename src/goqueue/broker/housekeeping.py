@@ -34,6 +34,8 @@ class Housekeeping:
         clock: Callable[[], int],
         on_failure: OnFailure,
         *,
+        monotonic: Callable[[], int],
+        on_step: Callable[[Partition], None] = lambda _: None,
         retry: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._store = store
@@ -42,6 +44,10 @@ class Housekeeping:
         self._aside = aside
         self._clock = clock
         self._on_failure = on_failure
+        self._monotonic = monotonic
+        self._on_step = on_step
+        self._ahead_ms = clock() - monotonic()
+        """What the wall's clock has more than one that never steps."""
         self._retry = retry
         """What could not be done before, for instance because the disk was full."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -73,8 +79,19 @@ class Housekeeping:
         elif not isinstance(error, LogClosed):  # of a topic that was just deleted
             log.warning("housekeeping will try again", error=error)
 
+    def check_clock(self) -> None:
+        """A step of the wall's clock is said, and delays are looked at again."""
+        ahead_ms = self._clock() - self._monotonic()
+        by_ms = ahead_ms - self._ahead_ms
+        if abs(by_ms) >= limits.CLOCK_STEP_MS:
+            log.warning("the wall clock stepped; what is delayed is never delivered early for it", by_ms=by_ms)
+            self._ahead_ms = ahead_ms
+            for partition in self._partitions():
+                self._on_step(partition)
+
     async def tick(self) -> None:
         """Once a second or so."""
+        self.check_clock()
         for count, partition in enumerate(self._partitions(), 1):
             try:
                 partition.log.tick(self._clock())
@@ -104,10 +121,12 @@ class Housekeeping:
             now = self._clock()
             partition.producers.expire(now - limits.PRODUCER_EXPIRY_MS)
             try:
-                report = await self._aside.run(clean, partition.log, now)
+                report = await self._aside.run(clean, partition.log, now, partition.due_times)
             except Exception as error:
                 self._excuse(error)
                 continue
+            if partition.sidecar is not None:
+                partition.deliveries.forget_below(partition.log.start_offset)
             if report.removed_records or report.skipped:
                 log.info(
                     "partition cleaned",

@@ -36,10 +36,10 @@ class Park:
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.wake)
 
-    async def wait(self, marks: Iterable[tuple[Mark, int]], timeout_s: float) -> None:
+    async def wait(self, marks: Iterable[tuple[Mark, int]], deadline: float) -> None:
         """Until one of the marks reaches its threshold, somebody wakes it, or the time is up."""
         waiters = [mark.when(threshold, self.wake_from_anywhere) for mark, threshold in marks]
-        timer = self._loop.call_later(timeout_s, self.wake)
+        timer = self._loop.call_at(deadline, self.wake)
         try:
             await self._future
         finally:
@@ -58,28 +58,38 @@ class Parks:
     def __len__(self) -> int:
         return sum(map(len, self._by_group.values()))
 
-    async def wait(self, group: Group, member: Member, marks: Iterable[tuple[Mark, int]], timeout_s: float) -> None:
-        """While it waits the member is there: its session does not end."""
-        if self._closed:
-            return
+    def deadline(self, timeout_s: float) -> float:
+        return asyncio.get_running_loop().time() + timeout_s
+
+    async def wait(self, group: Group, member: Member, marks: Iterable[tuple[Mark, int]], deadline: float) -> bool:
+        """While it waits the member is there: its session does not end. False when the time is up."""
+        if self._closed or asyncio.get_running_loop().time() >= deadline:
+            return False
         self.send_home(group, member)
         parks = self._by_group.setdefault(group.number, {})
         park = parks[member.member_id] = Park(member)
         member.parked += 1
         try:
-            await park.wait(marks, timeout_s)
+            await park.wait(marks, deadline)
         finally:
             member.parked -= 1
             if parks.get(member.member_id) is park:
                 del parks[member.member_id]
                 if not parks:
                     self._by_group.pop(group.number, None)
+        return not self._closed and asyncio.get_running_loop().time() < deadline
 
     def send_home(self, group: Group, member: Member) -> None:
         """The member polls anew: an earlier poll of it need not wait any more."""
         earlier = self._by_group.get(group.number, {}).get(member.member_id)
         if earlier is not None:
             earlier.wake()
+
+    def wake_member(self, number: GroupNumber, member_id: str) -> None:
+        """It may hold more than before."""
+        park = self._by_group.get(number, {}).get(member_id)
+        if park is not None:
+            park.wake()
 
     def wake_changed(self, group: Group) -> None:
         """Wake members for whom there is news, or who are no longer in the group."""
@@ -91,6 +101,11 @@ class Parks:
         """Wake all of a group: something is ready that no mark tells of."""
         for park in list(self._by_group.get(number, {}).values()):
             park.wake()
+
+    @property
+    def groups(self) -> list[GroupNumber]:
+        """Those of which somebody waits."""
+        return list(self._by_group)
 
     def close(self) -> None:
         """Send everybody home; nobody waits any more."""

@@ -8,16 +8,25 @@ appended. The table of producers is a view of the log: after a restart it is put
 from typing import Final, NamedTuple
 
 import msgspec
+from pyroaring import BitMap64
 
 from goqueue import codec
+from goqueue.codec import Field
 from goqueue.codec.layout import REASONS
+from goqueue.delivery.commands import Retries
+from goqueue.delivery.delays import Delays
+from goqueue.delivery.deliveries import Deliveries
 from goqueue.delivery.sidecar import Sidecar, sidecar_settings
 from goqueue.model.errors import GoQueueError, InvalidRecord, StorageFailed, Unavailable
+from goqueue.model.names import TopicId, format_topic_id, is_dlq
 from goqueue.model.record import Producer
 from goqueue.model.settings import LogSettings
+from goqueue.model.topic import Topic
 from goqueue.producers.sequences import Known, ProducerTable, Run
 from goqueue.producers.views import ProducerView, ProducerViews, restore
-from goqueue.storage.log import Log
+from goqueue.storage.delays import AS_WRITTEN, DueTimes, delayed
+from goqueue.storage.lane_index import remember
+from goqueue.storage.log import Appended, Log
 from goqueue.storage.store import Store, sidecar_name
 from goqueue.telemetry.meters import Histogram
 
@@ -40,16 +49,29 @@ class Placed(NamedTuple):
 class Partition:
     """One thread appends; any may read the log."""
 
-    __slots__ = ("append_latency", "log", "log_name", "number", "producers", "sidecar", "sidecar_damage")
+    __slots__ = (
+        "append_latency",
+        "delays",
+        "log",
+        "log_name",
+        "number",
+        "producers",
+        "sidecar",
+        "sidecar_damage",
+        "topic",
+    )
 
     def __init__(
-        self, number: int, log_name: str, log: Log, producers: ProducerTable, append_latency: Histogram
+        self, topic: Topic, number: int, log_name: str, log: Log, producers: ProducerTable, append_latency: Histogram
     ) -> None:
+        self.topic = topic
         self.number = number
         self.log_name = log_name
         self.log = log
         self.producers = producers
         self.append_latency = append_latency
+        self.delays = Delays()
+        """Messages that are not due yet."""
         self.sidecar: Sidecar | None = None
         """What groups have done with the messages; None until the first group comes."""
         self.sidecar_damage: GoQueueError | None = None
@@ -57,36 +79,92 @@ class Partition:
 
     @classmethod
     def open(
-        cls, store: Store, number: int, log_name: str, settings: LogSettings, append_latency: Histogram, now: int
+        cls,
+        store: Store,
+        topic: Topic,
+        number: int,
+        settings: LogSettings,
+        append_latency: Histogram,
+        *,
+        wall: int,
+        now: int,
     ) -> "Partition":
         """May take long: it recovers the log, and its sidecar if there is one, before anything is appended."""
-        log = store.open_log(log_name, settings, views=(ProducerViews(),))
+        name = log_name(topic.name, topic.topic_id, number)
+        log = store.open_log(name, settings, views=(ProducerViews(),))
         log.settings = settings  # it may have been left open by an earlier try, with the settings of then
-        partition = cls(number, log_name, log, _restore_producers(log), append_latency)
-        if store.has_log(sidecar_name(log_name)):
+        partition = cls(topic, number, name, log, _restore_producers(log), append_latency)
+        if store.has_log(sidecar_name(name)):
             try:
-                partition.open_sidecar(store, now)
+                partition.sidecar = partition.make_sidecar(store, wall, now)
             except (Unavailable, StorageFailed):
                 raise
             except GoQueueError as damage:
                 partition.sidecar_damage = damage
+        partition._find_delays(wall, now)
         return partition
 
-    def open_sidecar(self, store: Store, now: int) -> Sidecar:
-        """Make it if there is none; also on a full disk. Waits for the disk."""
+    def make_sidecar(self, store: Store, wall: int, now: int) -> Sidecar:
+        """Also on a full disk. Waits for the disk."""
         name, settings = sidecar_name(self.log_name), sidecar_settings(self.log.settings)
-        self.sidecar = store.spending(lambda: Sidecar.open(store.open_log(name, settings), self.log, now))
-        return self.sidecar
+        return store.spending(
+            lambda: Sidecar.open(store.open_log(name, settings), self.log, wall=wall, now=now, delays=self.delays)
+        )
 
-    def change_settings(self, settings: LogSettings) -> None:
+    def _find_delays(self, wall: int, now: int) -> None:
+        """From the segments' views; what was cancelled or moved the sidecar knows."""
+        cancelled = BitMap64() if self.sidecar is None else self.deliveries.cancelled
+        moved = {} if self.sidecar is None else self.deliveries.moved
+        start = self.log.start_offset
+        for segment in self.log.segments:
+            derived = self.log.derived(segment)
+            remember(segment, derived)
+            offsets, times = delayed(derived.views, segment.base)
+            if cancelled or moved or segment.base < start:
+                times = [moved.get(offset, time) for offset, time in zip(offsets, times, strict=True)]
+                kept = [at for at, offset in enumerate(offsets) if offset >= start and offset not in cancelled]
+                offsets, times = [offsets[at] for at in kept], [times[at] for at in kept]
+            self.delays.add(offsets, times, wall=wall, now=now)
+
+    @property
+    def deliveries(self) -> Deliveries:
+        """Of a partition that has a sidecar."""
+        assert self.sidecar is not None
+        return self.sidecar.deliveries
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether what failed too often goes to a topic of its own."""
+        return self.topic.settings.dlq_enabled and not is_dlq(self.topic.name)
+
+    @property
+    def retries(self) -> Retries:
+        rules = self.topic.settings
+        return Retries(rules.max_retries, rules.backoff, self.has_dead_letters)
+
+    @property
+    def due_times(self) -> DueTimes:
+        """As they are now, for the cleaner, which runs in another thread."""
+        if self.sidecar is None:
+            return AS_WRITTEN
+        return DueTimes(dict(self.deliveries.moved), self.deliveries.cancelled.copy())
+
+    def change_settings(self, topic: Topic, settings: LogSettings) -> None:
+        self.topic = topic
         self.log.settings = settings
         if self.sidecar is not None:
             self.sidecar.log.settings = sidecar_settings(settings)
 
-    def append(self, block: memoryview, *, count: int, now: int, producer: Producer | None) -> tuple[Placed, ...]:
-        """Where the block's `count` messages are. Of what was here before, nothing is appended again."""
+    def append(
+        self, block: memoryview, *, count: int, now: int, producer: Producer | None, monotonic: int | None = None
+    ) -> tuple[Placed, ...]:
+        """Where the block's `count` messages are. Of what was here before, nothing is appended again.
+
+        `monotonic` is the time of a clock that never steps; given when some of the messages are delayed.
+        """
         if producer is None:
             appended = self.log.append(block, now=now)
+            self._delay(block, appended, now, monotonic)
             return (Placed(count, appended.first_offset, appended.timestamp, False),)
         known = self.producers.check(producer, count).known
         placed = tuple(self._found(found) for found in known)
@@ -105,6 +183,7 @@ class Partition:
         except InvalidRecord as error:
             index, position = (error.index or 0) + there, error.position + skipped
             raise InvalidRecord(error.reason, index=index, position=position) from None
+        self._delay(block, appended, now, monotonic)
         self.producers.add(
             Run(
                 producer.producer_id,
@@ -116,6 +195,12 @@ class Partition:
             )
         )
         return (*placed, Placed(count, appended.first_offset, appended.timestamp, False))
+
+    def _delay(self, block: memoryview, appended: Appended, wall: int, now: int | None) -> None:
+        if now is not None:
+            ordinals, times = codec.field_values(block, appended.scan, Field.DELIVER_AT)
+            first = appended.first_offset
+            self.delays.add([first + ordinal for ordinal in ordinals], times, wall=wall, now=now)
 
     def _found(self, known: Known) -> Placed:
         return Placed(known.count, known.first_offset, self._time_of(known.first_offset), True)
@@ -144,3 +229,8 @@ def _restore_producers(log: Log) -> ProducerTable:
     """From the newest view that knows everything before it, and those after; the tail's learn it from there."""
     views = (log.derived(segment).views[ProducerViews.name] for segment in reversed(log.segments))
     return restore(view for view in views if isinstance(view, ProducerView))
+
+
+def log_name(name: str, topic_id: TopicId, partition: int) -> str:
+    """Where a partition's log lies under the data directory's logs."""
+    return f"{name}/{format_topic_id(topic_id)}/{partition}"

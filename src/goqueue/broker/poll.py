@@ -8,35 +8,23 @@ could lease messages for a connection that is dead, and `received` of the newer 
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from goqueue.base.mark import Mark
+from goqueue.broker.attend import Attendant, Row, Visit
 from goqueue.broker.coordination import Coordination, View
+from goqueue.broker.offsets import Offsets
 from goqueue.broker.partition import Partition
-from goqueue.broker.read import PartitionReader
-from goqueue.broker.settle import Settlement
 from goqueue.broker.sidecars import Sidecars
-from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
-from goqueue.delivery.deliveries import GiveBack, Lease, Open, Skip
-from goqueue.delivery.records import Range
-from goqueue.delivery.sidecar import Sidecar
+from goqueue.delivery.commands import GiveBack
 from goqueue.groups.group import Group, Member, Part
 from goqueue.model import limits
-from goqueue.model.errors import (
-    Conflict,
-    DiskFull,
-    GoQueueError,
-    InvalidRequest,
-    OffsetOutOfRange,
-    Quarantined,
-    StorageFailed,
-    Unavailable,
-)
+from goqueue.model.errors import DiskFull, GoQueueError, InvalidRequest, StorageFailed, Unavailable
+from goqueue.model.groups import Mode
 from goqueue.model.names import GroupNumber
-from goqueue.storage.reading import Chunk
 from goqueue.telemetry import logs
-from goqueue.telemetry.meters import GroupMeterSet
 
 log = logs.get("poll")
 
@@ -44,22 +32,14 @@ _POLLS_PER_MS: Final = 1000
 """Numbers of polls grow with the clock, so that they go on growing after a restart."""
 _NUMBERS_AHEAD: Final = 24 * 3600 * 1000 * _POLLS_PER_MS
 """How far a clock may have been ahead when it gave a number out."""
-
-
-class Row(NamedTuple):
-    """Messages of one partition that were delivered equally often, this time included."""
-
-    topic: OpenTopic
-    partition: int
-    epoch: int
-    deliveries: int
-    chunk: Chunk
+_NO_EPOCH: Final = 0
+"""Where members share partitions nobody owns one."""
 
 
 class Polled(NamedTuple):
     """What one poll took. `number` is what the member says it received when it polls next."""
 
-    group: str
+    group: Group
     number: int
     view: View
     rows: list[Row]
@@ -104,22 +84,20 @@ class Poller:
         self,
         *,
         coordination: Coordination,
-        settlement: Settlement,
+        offsets: Offsets,
         sidecars: Sidecars,
         topics: TopicCatalogue,
-        reader: PartitionReader,
+        attendant: Attendant,
         clock: Callable[[], int],
-        meters: GroupMeterSet,
     ) -> None:
         self._coordination = coordination
-        self._settlement = settlement
+        self._offsets = offsets
         self._sidecars = sidecars
         self._topics = topics
-        self._reader = reader
+        self._attendant = attendant
         self._clock = clock
-        self._meters = meters
         self._last_number = 0
-        self._given_back: dict[GroupNumber, dict[Sidecar, int]] = {}
+        self._given_back: dict[GroupNumber, dict[Partition, int]] = {}
         """Where a lease was given back that a power cut could bring back: durable before the next reply."""
 
     def start(self) -> None:
@@ -127,7 +105,7 @@ class Poller:
         for topic in self._topics.by_id.values():
             for partition in topic.partitions:
                 if partition.sidecar is not None:
-                    self._last_number = max(self._last_number, partition.sidecar.deliveries.last_poll)
+                    self._last_number = max(self._last_number, partition.deliveries.last_poll)
 
     # --- waiting
 
@@ -149,7 +127,7 @@ class Poller:
         member = group.member(member_id)
         self._check_received(received)
         self._coordination.touch(member)
-        turn = Turn(group, member, self._next_number(received))
+        turn = Turn(group, member, self._next_number(member, received))
         arrived = member.answered if received is None else received
         member.poll = turn.number
         self._coordination.parks.send_home(group, member)
@@ -157,16 +135,26 @@ class Poller:
             self._give_back(group, member, received, turn.number - 1)
         await self._keep_given_back(group)
         self._coordination.acknowledge(group, member)
-        await self._settlement.auto_commit(group, member, arrived)
+        await self._offsets.auto_commit(group, member, arrived)
         await self._coordination.release(group, member)
         await self._coordination.sure(group)
         known = member.told_version if known_version is None else known_version
-        if turn.is_newest and member.version == known and not self._has_messages(group, member):
+        deadline = self._coordination.parks.deadline(timeout_ms / 1000)
+        while self._is_there(turn) and member.version == known:
+            seen = {part: partition.log.end_offset for part, partition in self._deliverable(group, member)}
+            if await self._has_messages(group, member) or not self._is_there(turn) or member.version != known:
+                break
             try:
-                await self._coordination.parks.wait(group, member, self._marks(group, member), timeout_ms / 1000)
+                marks = self._marks(group, member, seen)
+                if not await self._coordination.parks.wait(group, member, marks, deadline):
+                    break
             finally:  # also when whoever asked has left
                 self._coordination.touch(member)
         return turn
+
+    def _is_there(self, turn: Turn) -> bool:
+        """Whether the poll is still its member's newest, and the member is still in the group."""
+        return turn.is_newest and turn.group.members.get(turn.member.member_id) is turn.member
 
     def _check_received(self, received: int | None) -> None:
         given = max(self._last_number, self._clock() * _POLLS_PER_MS)
@@ -176,33 +164,47 @@ class Poller:
                 "arrived, or join again"
             )
 
-    def _next_number(self, received: int | None) -> int:
+    def _next_number(self, member: Member, received: int | None) -> int:
         """Larger than all before; larger than what one member says it received only for that member."""
         self._last_number = max(self._last_number + 1, self._clock() * _POLLS_PER_MS)
-        return max(self._last_number, (received or 0) + 1)
+        return max(self._last_number, (received or 0) + 1, member.poll + 1)
 
-    def _has_messages(self, group: Group, member: Member) -> bool:
-        for part, partition in self._deliverable(group, member):
-            first, end = partition.log.start_offset, partition.log.end_offset
+    async def _has_messages(self, group: Group, member: Member) -> bool:
+        """Whether there is a message that the member may be given."""
+        if self._credit(group, member) <= 0:
+            return False
+        for part, partition in list(self._deliverable(group, member)):
+            end = partition.log.end_offset
             if member.unreadable.get(part) == end:
                 continue
-            if partition.sidecar is not None:
-                deliveries = partition.sidecar.deliveries
-                if deliveries.needs_open(group.number, group.epoch(part)):
+            if partition.sidecar is None:
+                if partition.log.start_offset == end:
+                    continue  # nobody was ever here, and there is nothing: that needs no sidecar
+                if not partition.delays.pending:
+                    return True
+            if partition.sidecar is not None and partition.deliveries.is_drained(group.number, end):
+                continue
+            try:
+                await self._sidecars.made(partition)
+                if partition.deliveries.needs_open(group.number, self._epoch(group, part)):
                     return True  # an earlier owner holds something that is about to be taken from it
-                first = deliveries.next_ready(group.number, first).first
-            if first < end:
-                return True
+                if (await self._attendant.staged(group, partition, 1)).has_staged:
+                    return True
+            except (StorageFailed, DiskFull):
+                raise
+            except GoQueueError as error:
+                self._pass_over(group, member, part, error)
         return False
 
-    def _marks(self, group: Group, member: Member) -> list[tuple[Mark, int]]:
-        """What moves when there is a message."""
+    def _marks(self, group: Group, member: Member, seen: dict[Part, int]) -> list[tuple[Mark, int]]:
+        """What moves when there is a message that was not looked at."""
         return [
-            (partition.log.written, partition.log.end_offset + 1) for _, partition in self._deliverable(group, member)
+            (partition.log.written, seen.get(part, partition.log.end_offset) + 1)
+            for part, partition in self._deliverable(group, member)
         ]
 
     def _deliverable(self, group: Group, member: Member) -> Iterator[tuple[Part, Partition]]:
-        for part in member.parts:
+        for part in self._coordination.parts_of(group, member):
             if group.is_revoking(part):
                 continue
             try:
@@ -212,123 +214,119 @@ class Poller:
             if partition.sidecar_damage is None:
                 yield part, partition
 
+    def _epoch(self, group: Group, part: Part) -> int:
+        return group.epoch(part) if group.mode is Mode.PARTITION else _NO_EPOCH
+
+    def _credit(self, group: Group, member: Member) -> int:
+        """How many more messages the member may hold. Who commits by itself has done with what it has."""
+        most = limits.MAX_UNACKED if member.joined.auto_commit_ms is not None else member.joined.max_unacked
+        held = 0
+        for part in self._coordination.parts_of(group, member):
+            partition = self._sidecars.of(part)
+            if partition is not None:
+                held += partition.deliveries.held_by(group.number, member.member_id)
+        return most - held
+
     # --- taking
 
-    async def take(self, turn: Turn, *, max_messages: int, max_bytes: int, known_version: int | None = None) -> Polled:
+    async def take(
+        self,
+        turn: Turn,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        known_version: int | None = None,
+        visibility_ms: int | None = None,
+    ) -> Polled:
         """Lease what there is now, at most so much, at least one message."""
         group, member = turn.group, turn.member
         await self._coordination.sure(group)
         self._check_there(turn)
-        taking = _Taking(max_messages, max_bytes)
-        parts = [(part, group.epoch(part)) for part in member.parts if not group.is_revoking(part)]
+        taking = _Taking(min(max_messages, self._credit(group, member)), max_bytes)
+        parts = [
+            (part, self._epoch(group, part))
+            for part in self._coordination.parts_of(group, member)
+            if not group.is_revoking(part)
+        ]
         first = member.turn % len(parts) if parts else 0
-        for count, (part, epoch) in enumerate((*parts[first:], *parts[:first]), first + 1):
+        rotated = list(enumerate((*parts[first:], *parts[:first]), first + 1))
+        urgent = [entry for entry in rotated if len(parts) > 1 and self._is_urgent(group, entry[1][0])]
+        for ordinal, (count, (part, epoch)) in enumerate([*urgent, *rotated]):
+            if taking.is_full:
+                break
             had = len(taking.rows)
+            share = -(-taking.messages_left // max(len(urgent) - ordinal, 1))
             try:
-                await self._take_from(turn, part, epoch, taking)
+                await self._take_from(turn, part, epoch, taking, share, visibility_ms)
             except (StorageFailed, DiskFull):
                 if not taking.rows:
                     raise
                 break
             except GoQueueError as error:
-                self._pass_over(turn, part, error)
+                self._pass_over(group, member, part, error)
             if len(taking.rows) > had:
                 member.turn = count
-            if taking.is_full:
-                break
         await self._coordination.sure(group)
         self._check_there(turn)
         if taking.rows and turn.is_newest:
             member.answered = turn.number
-        return Polled(group.name, turn.number, self._coordination.view(group, member, known_version), taking.rows)
+        return Polled(group, turn.number, self._coordination.view(group, member, known_version), taking.rows)
+
+    def _is_urgent(self, group: Group, part: Part) -> bool:
+        """Whether a partition may have something critical: it is looked at first, and shares the poll with its like."""
+        partition = self._sidecars.of(part)
+        return partition is not None and partition.sidecar is not None and partition.sidecar.is_urgent(group.number)
 
     def _check_there(self, turn: Turn) -> None:
         """While a poll waited its group may have been deleted, or its member may have gone."""
         self._coordination.machine.group(turn.group.name).member(turn.member.member_id)
 
-    def _pass_over(self, turn: Turn, part: Part, error: GoQueueError) -> None:
+    def _pass_over(self, group: Group, member: Member, part: Part, error: GoQueueError) -> None:
         """It cannot be read, or was just deleted; others can be. Said once, and tried again when it has grown."""
         try:
             end = self._sidecars.partition(part).log.end_offset
         except GoQueueError:
             return
-        if turn.member.unreadable.get(part) != end:
+        if member.unreadable.get(part) != end:
             name = self._coordination.part_name(part)
-            log.warning("a partition cannot be read", group=turn.group.name, partition=name, reason=str(error))
-            turn.member.unreadable[part] = end
+            log.warning("a partition cannot be read", group=group.name, partition=name, reason=str(error))
+            member.unreadable[part] = end
 
-    async def _take_from(self, turn: Turn, part: Part, epoch: int, taking: _Taking) -> None:
-        """From one partition: first what was delivered before, then what is new.
-
-        Only while its assignment epoch is the one that was durable when the poll began.
-        """
-        group = turn.group
+    async def _take_from(
+        self, turn: Turn, part: Part, epoch: int, taking: _Taking, share: int, visibility_ms: int | None
+    ) -> None:
+        """From one partition, only while its assignment epoch is the one that was durable when the poll began."""
+        least = taking.messages_left - share
+        group, member = turn.group, turn.member
         partition = self._sidecars.partition(part)
         if partition.sidecar is None and partition.log.start_offset == partition.log.end_offset:
             return  # nobody was ever here, and there is nothing: that needs no sidecar
-        sidecar = await self._sidecars.made(partition)
+        await self._sidecars.made(partition)
+        if partition.deliveries.is_drained(group.number, partition.log.end_offset):
+            return
         topic = self._topics.identified(part.topic_id)
-        while not taking.is_full and turn.is_newest and group.is_serving(part, epoch):
-            if sidecar.deliveries.needs_open(group.number, epoch):
-                self._sidecars.write(sidecar, Open(group.number, epoch))
-            start = partition.log.start_offset
-            ready = sidecar.deliveries.next_ready(group.number, start)
-            if ready.first >= (ready.end or partition.log.end_offset):
-                break
-            chunk = await self._read(group, topic, partition, sidecar, ready, taking)
-            if chunk is None:
-                if sidecar.deliveries.next_ready(group.number, partition.log.start_offset) == ready:
-                    break
-                continue
-            if taking.rows and len(chunk.data) > taking.bytes_left:
-                break
-            if not (turn.is_newest and group.is_serving(part, epoch)):
-                break
-            missed = sidecar.deliveries.overtaken(group.number, start)
-            span = (ready.first, chunk.next_offset)
-            try:
-                leased = self._sidecars.write(sidecar, Lease(group.number, epoch, turn.number, start, (span,)))
-            except Conflict:  # an operator moved the group
-                break
-            turn.member.took = turn.number
-            taking.add(Row(topic, part.partition, epoch, leased[0].deliveries, chunk))
-            self._meters.consumed(group.name, topic.meta.name, chunk.count, missed, leased[0].deliveries)
-            topic.meters.messages_read += chunk.count
-            topic.meters.bytes_read += len(chunk.data)
-
-    async def _read(
-        self, group: Group, topic: OpenTopic, partition: Partition, sidecar: Sidecar, ready: Range, taking: _Taking
-    ) -> Chunk | None:
-        """What there is to deliver; None when it turned out to be nothing, and is passed over."""
-        to_offset = ready.end or None
-        try:
-            chunk = await self._reader.read(
+        span_ms = visibility_ms or member.joined.visibility_ms or topic.meta.settings.visibility_ms
+        still = partial(self._may_serve, turn, part, epoch)
+        visit = Visit(group, member.member_id, turn.number, epoch, span_ms, still)
+        while not taking.is_full and taking.messages_left > least and still():
+            rows = await self._attendant.serve(
+                visit,
+                topic,
                 partition,
-                ready.first,
-                max_bytes=taking.bytes_left,
-                max_count=taking.messages_left,
-                to_offset=to_offset,
+                count=taking.messages_left - least,
+                size=taking.bytes_left,
+                at_least_one=not taking.rows,
             )
-        except OffsetOutOfRange:  # retention went past it meanwhile: look again
-            return None
-        except Quarantined as damage:
-            log.error("a group passes over damaged messages", group=group.name, log=partition.log_name, found=damage)
-            end = damage.next_offset if to_offset is None else min(damage.next_offset, to_offset)
-            if self._skip(group, sidecar, ready.first, end):
-                self._meters.missed(group.name, topic.meta.name, end - ready.first)
-            return None
-        if not chunk.count:
-            self._skip(group, sidecar, ready.first, chunk.next_offset)
-            return None
-        return chunk
+            if not rows:
+                break
+            member.took = turn.number
+            for row in rows:
+                taking.add(row)
 
-    def _skip(self, group: Group, sidecar: Sidecar, first: int, end: int) -> bool:
-        """False when it is no longer ready: somebody else was faster."""
-        try:
-            self._sidecars.write(sidecar, Skip(group.number, first, end))
-        except Conflict:
+    def _may_serve(self, turn: Turn, part: Part, epoch: int) -> bool:
+        if not turn.is_newest:
             return False
-        return True
+        return turn.group.mode is not Mode.PARTITION or turn.group.is_serving(part, epoch)
 
     # --- giving back
 
@@ -341,26 +339,28 @@ class Poller:
             self._coordination.parks.wake_group(group.number)
 
     def _give_back(self, group: Group, member: Member, after: int, to: int) -> None:
-        for part in member.parts:
-            sidecar = self._sidecars.of(part)
-            if sidecar is None or sidecar.deliveries.needs_open(group.number, group.epoch(part)):
+        holder = "" if group.mode is Mode.PARTITION else member.member_id
+        for part in self._coordination.parts_of(group, member):
+            partition = self._sidecars.of(part)
+            if partition is None or partition.deliveries.needs_open(group.number, self._epoch(group, part)):
                 continue
-            before = sidecar.log.end_offset
+            assert partition.sidecar is not None
+            before = partition.sidecar.log.end_offset
             try:
-                self._sidecars.write(sidecar, GiveBack(group.number, after, to))
+                self._sidecars.write(partition, GiveBack(group.number, after, to, holder))
             except Unavailable as error:  # `received` of the next poll gives it back
                 log.warning("a lease is not given back yet", group=group.name, reason=str(error))
-            if sidecar.log.end_offset > before:
-                self._given_back.setdefault(group.number, {})[sidecar] = sidecar.log.end_offset
+            if partition.sidecar.log.end_offset > before:
+                self._given_back.setdefault(group.number, {})[partition] = partition.sidecar.log.end_offset
 
     async def _keep_given_back(self, group: Group) -> None:
         """A power cut must not bring a lease back, once its member has heard of later ones."""
         while positions := self._given_back.get(group.number):
-            sidecar, position = next(iter(positions.items()))
+            partition, position = next(iter(positions.items()))
             try:
-                await self._sidecars.durable((sidecar,))
+                await self._sidecars.durable((partition,))
             except Unavailable:  # its topic is gone
-                positions.pop(sidecar, None)
-            if positions.get(sidecar) == position:  # else something was given back meanwhile: once more
-                del positions[sidecar]
+                positions.pop(partition, None)
+            if positions.get(partition) == position:  # else something was given back meanwhile: once more
+                del positions[partition]
         self._given_back.pop(group.number, None)

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Final, NamedTuple
 
 from goqueue import codec
-from goqueue.broker.partition import GONE, Placed
+from goqueue.broker.partition import GONE, Partition, Placed
 from goqueue.broker.topic import OpenTopic
 from goqueue.codec import Field, Flag, Problem
 from goqueue.codec.layout import BLOB_BIT, REASONS
@@ -34,11 +34,10 @@ from goqueue.producers.registry import ProducerRegistry
 from goqueue.storage.log import Log
 
 _CONTROL: Final = int(Flag.CONTROL)
-_ALLOWED_FIELDS: Final = 1 << Field.EVENT_TIME
+_ALLOWED_FIELDS: Final = 1 << Field.EVENT_TIME | 1 << Field.DELIVER_AT | 1 << Field.EXPIRES_AT
+_DELAYED: Final = 1 << Field.DELIVER_AT
 _PRODUCER_FIELDS: Final = 1 << Field.PRODUCER_ID | 1 << Field.PRODUCER_SEQUENCE
 _FIELD_NAMES: Final = {
-    Field.DELIVER_AT: "a delay (deliver-at)",
-    Field.EXPIRES_AT: "a time to live (expires-at)",
     Field.TRANSACTION: "a transaction",
 }
 _KEPT: Final = (
@@ -71,12 +70,16 @@ class Publisher:
         self,
         registry: ProducerRegistry,
         clock: Callable[[], int],
+        monotonic: Callable[[], int],
         on_failure: Callable[[StorageFailed], None],
         on_full: Callable[[DiskFull], None] = lambda _: None,
         has_room: Callable[[], bool] = lambda: True,
     ) -> None:
         self._registry = registry
         self._clock = clock
+        self._monotonic = monotonic
+        self.on_delayed: Callable[[Partition], None] = lambda _: None
+        """Told of a partition that has more delayed messages."""
         self._on_failure = on_failure
         self._on_full = on_full
         self._has_room = has_room
@@ -89,10 +92,13 @@ class Publisher:
         begun = perf_counter()
         try:
             target = topic.partition(partition)
-            count = self._check(topic, block, producer)
+            count, fields = self._check(topic, block, producer)
             if not self._has_room():
                 raise DiskFull(_KEPT)
-            placed = target.append(block, count=count, now=self._clock(), producer=producer)
+            monotonic = self._monotonic() if fields & _DELAYED else None
+            placed = target.append(block, count=count, now=self._clock(), producer=producer, monotonic=monotonic)
+            if monotonic is not None:
+                self.on_delayed(target)
         except GoQueueError as error:
             meters.errors.add(error.code)
             if isinstance(error, StorageFailed):
@@ -120,8 +126,8 @@ class Publisher:
         end = max(place.first_offset + place.messages for place in placed)
         return Receipt(placed, acks, Durability.DURABLE, log, end)
 
-    def _check(self, topic: OpenTopic, block: memoryview, producer: Producer | None) -> int:
-        """How many messages the block has; raises when a client may not publish it."""
+    def _check(self, topic: OpenTopic, block: memoryview, producer: Producer | None) -> tuple[int, int]:
+        """How many messages the block has, and which fields; raises when a client may not publish it."""
         survey = codec.survey(block)
         if survey.problem is not Problem.NONE:
             raise InvalidRecord(REASONS[survey.problem], index=survey.count, position=survey.end)
@@ -139,7 +145,7 @@ class Publisher:
             allowed |= _PRODUCER_FIELDS
         if survey.fields & ~allowed:
             raise _refused(survey.fields & ~allowed)
-        return survey.count
+        return survey.count, survey.fields
 
 
 def _too_large(topic: str, block: memoryview, limit: int) -> TooLarge:

@@ -4,6 +4,7 @@ Records that were just written are read on the loop, from the page cache; older 
 """
 
 import asyncio
+from array import array
 
 from goqueue.broker.partition import GONE, Partition
 from goqueue.io.aside import Aside
@@ -36,6 +37,16 @@ class PartitionReader:
             return await self._aside.run(
                 partition.log.read, offset, max_bytes=max_bytes, max_count=max_count, to_offset=to_offset
             )
+        except LogClosed:
+            raise Unavailable(GONE) from None
+
+    async def gather(self, partition: Partition, offsets: "array[int]", *, max_bytes: int) -> bytearray | None:
+        """Records at offsets that are far apart, with others between them; None: `read` them one by one."""
+        log = partition.log
+        try:
+            if all(map(partition.reads_warm, (offsets[0], offsets[-1]), (1, 1))):
+                return log.gather(offsets, max_bytes=max_bytes)
+            return await self._aside.run(log.gather, offsets, max_bytes=max_bytes)
         except LogClosed:
             raise Unavailable(GONE) from None
 

@@ -1,246 +1,303 @@
-"""Offsets: committing them, by hand or by itself, looking at them, moving them, and how far behind a group is.
+"""Settling messages that were delivered: ack, nack, reject, extend.
 
-A commit at n settles what the group was delivered below n, and nothing else. It is answered when it is as safe as the
-topic's messages are: written, or durable where every message is.
+A claim names messages of one partition, a group, and the poll that was given them; whoever makes one has checked that
+it was issued. It is good for a message as long as that poll is the last one that was given the message. Claims of one
+request may be of different groups and partitions. They are bitmaps: what many messages of one poll cost is what one
+costs. A receipt handle is a claim of one message; handles are gathered into claims, and each gets an answer of its own.
+
+What is answered is as safe as the topic's messages are.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
-from goqueue import codec
+from pyroaring import BitMap64
+
 from goqueue.broker.coordination import Coordination
 from goqueue.broker.partition import Partition
-from goqueue.broker.read import PartitionReader
 from goqueue.broker.sidecars import Sidecars
-from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
-from goqueue.delivery.deliveries import ResetTo, Settle, Start
+from goqueue.delivery.commands import Ack, Claims, Extend, Nack, Nacked, Reject
+from goqueue.delivery.handles import Handle
 from goqueue.groups.group import Group, Member, Part
-from goqueue.model import limits
-from goqueue.model.errors import GoQueueError, InvalidRequest, OffsetOutOfRange
-from goqueue.model.groups import Place, Position
-from goqueue.model.names import partition_name
+from goqueue.model.errors import GoQueueError, StaleHandle, UnknownPartition, UnknownTopic
+from goqueue.model.groups import Mode
+from goqueue.model.names import GroupNumber, TopicId, dlq_name
+from goqueue.model.settings import Fsync
+from goqueue.telemetry.meters import GroupMeterSet
 
-Offsets = Mapping[str, Mapping[int, int]]
-"""By topic and partition."""
+_STALE: Final = (
+    "this handle is not good any more: the message was settled, given back or delivered again since; poll again"
+)
+_NONE: Final = BitMap64()
 
 
-class Lag(NamedTuple):
-    """How far a group is behind in one partition. Messages below `committed` are settled."""
+class Verdict(NamedTuple):
+    """What is to become of messages."""
 
-    committed: int
-    end: int
-    lag: int
-    lag_ms: int
-    in_flight: int
+    command: Callable[[GroupNumber, Claims, Partition], Any]
+    counter: str | None
+    """Of the group's meters."""
+
+
+ACK: Final = Verdict(lambda group, claims, _: Ack(group, claims), "acked")
+
+
+def nack(delay_ms: int | None) -> Verdict:
+    """Try again, after so long or as the topic says."""
+    return Verdict(lambda group, claims, partition: Nack(group, claims, partition.retries, delay_ms), "nacked")
+
+
+def reject(detail: str) -> Verdict:
+    return Verdict(
+        lambda group, claims, partition: Reject(group, claims, partition.has_dead_letters, detail), "rejected"
+    )
+
+
+def extend(span_ms: int) -> Verdict:
+    """Hold them for so long from now."""
+    return Verdict(lambda group, claims, _: Extend(group, claims, span_ms), None)
+
+
+class Claim(NamedTuple):
+    """Messages of one partition that one poll was given."""
+
+    group: GroupNumber
+    topic_id: TopicId
+    partition: int
+    poll: int
+    offsets: BitMap64
+
+
+class Outcome(NamedTuple):
+    """What became of a claim."""
+
+    refused: BitMap64
+    """Those that the claim is no longer good for."""
+    error: GoQueueError | None = None
+    """Why nothing of it was done: it cannot be good any more (StaleHandle), or could not be written down."""
+    partition: Partition | None = None
+    nacked: Nacked | None = None
+
+
+class Fate(NamedTuple):
+    """What became of one handle's message."""
+
+    refusal: GoQueueError | None = None
+    visible_at: int | None = None
+    """When it is tried again, or how long it is held now."""
+    dlq_topic: str | None = None
+    """Where it went, if it is dead."""
+
+
+class _Claimed:
+    """The claims of one group on one partition."""
+
+    __slots__ = ("claims", "group", "partition", "places")
+
+    def __init__(self, group: Group, partition: Partition) -> None:
+        self.group = group
+        self.partition = partition
+        self.claims: dict[int, BitMap64] = {}
+        """By poll."""
+        self.places: list[int] = []
+        """Which claims of the request they are."""
+
+    def add(self, place: int, claim: Claim) -> None:
+        self.places.append(place)
+        if claim.poll not in self.claims:
+            self.claims[claim.poll] = BitMap64()
+        self.claims[claim.poll] |= claim.offsets
+
+
+class Pending:
+    """What has to be waited for before the outcomes may be told. It holds on to no messages."""
+
+    __slots__ = ("_coordination", "_leaving", "_sidecars", "_unsafe")
+
+    def __init__(self, coordination: Coordination, sidecars: Sidecars) -> None:
+        self._coordination = coordination
+        self._sidecars = sidecars
+        self._leaving: list[tuple[Group, Member]] = []
+        """Members that are giving partitions up, and may have finished."""
+        self._unsafe: list[Partition] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._leaving or self._unsafe)
+
+    def add(self, group: Group, owner: Member | None, partition: Partition) -> None:
+        if owner is not None and owner.acknowledged:
+            self._leaving.append((group, owner))
+        assert partition.sidecar is not None
+        if partition.sidecar.log.settings.fsync is Fsync.EVERY:
+            self._unsafe.append(partition)
+
+    async def safe(self) -> None:
+        for group, member in self._leaving:
+            await self._coordination.release(group, member)
+        for partition in self._unsafe:
+            await self._sidecars.safe(partition)
 
 
 class Settlement:
     """Used from one event loop."""
 
     def __init__(
-        self,
-        *,
-        coordination: Coordination,
-        sidecars: Sidecars,
-        topics: TopicCatalogue,
-        reader: PartitionReader,
-        clock: Callable[[], int],
-        monotonic: Callable[[], int],
+        self, *, coordination: Coordination, sidecars: Sidecars, topics: TopicCatalogue, meters: GroupMeterSet
     ) -> None:
         self._coordination = coordination
         self._sidecars = sidecars
         self._topics = topics
-        self._reader = reader
-        self._clock = clock
-        self._monotonic = monotonic
+        self._meters = meters
 
-    # --- committing
+    # --- claims
 
-    async def commit(
-        self,
-        group: Group,
-        member: Member,
-        offsets: Offsets,
-        *,
-        generation: int | None = None,
-        received: int | None = None,
-    ) -> None:
-        """Settle what is this member's; NotOwner names the rest, also of topics that are gone, which is left alone.
+    def settle(self, verdict: Verdict, claims: Sequence[Claim]) -> tuple[list[Outcome], Pending]:
+        """What became of each claim, to be told once what is pending is safe. All is written when this returns."""
+        outcomes = [Outcome(_NONE)] * len(claims)
+        pending = Pending(self._coordination, self._sidecars)
+        for claimed in self._gather(claims, outcomes):
+            try:
+                reply = self._write(verdict, claimed)
+            except GoQueueError as error:
+                for place in claimed.places:
+                    outcomes[place] = Outcome(claims[place].offsets, error, claimed.partition)
+                continue
+            nacked = reply if isinstance(reply, Nacked) else None
+            refused = _refused(reply)
+            for place in claimed.places:
+                claim = claims[place]
+                mine = claim.offsets & refused[claim.poll] if claim.poll in refused else _NONE
+                outcomes[place] = Outcome(mine, None, claimed.partition, nacked)
+            pending.add(claimed.group, self._make_room(claimed), claimed.partition)
+        return outcomes, pending
 
-        `received` is the last poll whose messages it is about: nothing that was delivered later is settled.
-        """
-        to = limits.MAX_OFFSET if received is None else received
-        self._coordination.touch(member)
-        if generation is not None and generation > group.generation:
-            raise InvalidRequest(f"group {group.name!r} is in generation {group.generation}; there is no {generation}")
-        gone = [name for name in offsets if self._topics.shape_of(name) is None]
-        wanted = self._parts({name: numbers for name, numbers in offsets.items() if name not in gone})
-        damages = [self._sidecars.partition(part).sidecar_damage for part, _ in wanted]
-        refused = {part for part, _ in wanted if not group.owns(member, part, generation)}
-        for part, offset in wanted:
-            sidecar = self._sidecars.of(part)
-            if part not in refused and sidecar is not None:
-                self._sidecars.write(sidecar, Settle(group.number, offset, to))
-        await self._coordination.release(group, member)
-        for part, _ in wanted:
-            await self._sidecars.safe(self._sidecars.of(part))
-        await self._coordination.sure(group)
-        names = [self._coordination.part_name(part) for part in refused]
-        names += [partition_name(name, number) for name in gone for number in offsets[name]]
-        if names:
-            raise group.refuse(names)
-        for damage in filter(None, damages):
-            raise damage.with_traceback(None)
+    def _gather(self, claims: Sequence[Claim], outcomes: list[Outcome]) -> Iterable[_Claimed]:
+        """By group and partition; claims on what is not there are refused."""
+        found: dict[tuple[GroupNumber, TopicId, int], _Claimed] = {}
+        for place, claim in enumerate(claims):
+            key = claim.group, claim.topic_id, claim.partition
+            claimed = found.get(key)
+            if claimed is None:
+                try:
+                    claimed = found[key] = self._find(claim)
+                except GoQueueError as error:
+                    outcomes[place] = Outcome(claim.offsets, error)
+                    continue
+            claimed.add(place, claim)
+        return found.values()
 
-    def _parts(self, offsets: Offsets) -> list[tuple[Part, int]]:
-        """Checked, before anything is settled."""
-        found = []
-        for name, numbers in offsets.items():
-            topic = self._topics.named(name)
-            for number, offset in numbers.items():
-                partition = topic.partition(number)
-                if offset > partition.log.end_offset:
-                    raise OffsetOutOfRange(
-                        offset,
-                        start=partition.log.start_offset,
-                        end=partition.log.end_offset,
-                        where=partition_name(name, number),
-                    )
-                found.append((Part(topic.meta.topic_id, number), offset))
-        return found
-
-    async def auto_commit(self, group: Group, member: Member, arrived: int, *, leaving: bool = False) -> None:
-        """Settle what polls up to `arrived` delivered, if the member wants that and it is time.
-
-        What it is to give up is settled at once: it polls again, so it has done with it, and others wait.
-        """
-        interval_ms = member.joined.auto_commit_ms
-        if interval_ms is None:
-            return
-        now = self._monotonic()
-        is_time = leaving or now - member.auto_committed_at >= interval_ms
-        if is_time:
-            member.auto_committed_at = now
-        settled = []
-        for part in list(member.parts) if is_time else list(member.acknowledged):
-            sidecar = self._sidecars.of(part)
-            if sidecar is not None and group.owner(part) is member and self._sidecars.has_in_flight(group, part):
-                self._sidecars.write(sidecar, Settle(group.number, limits.MAX_OFFSET, arrived))
-                settled.append(sidecar)
-        for sidecar in settled:  # only now: while one waits, partitions may move to others
-            await self._sidecars.safe(sidecar)
-
-    async def leave(self, group: Group, member: Member) -> None:
-        await self.auto_commit(group, member, member.answered, leaving=True)
-        await self._coordination.leave(group, member)
-
-    # --- looking
-
-    async def offsets(self, group: Group, topic: str | None) -> dict[str, dict[int, int]]:
-        """Up to where the group has settled everything, where it was ever delivered something."""
-        found: dict[str, dict[int, int]] = {}
-        for opened in self._topics_of(group, topic):
-            for partition in opened.partitions:
-                low = partition.sidecar.deliveries.low(group.number) if partition.sidecar is not None else None
-                await self._sidecars.safe(partition.sidecar)
-                if low is not None:
-                    found.setdefault(opened.meta.name, {})[partition.number] = low
-        return found
-
-    async def lag(self, group: Group) -> dict[str, dict[int, Lag]]:
-        return {
-            opened.meta.name: {
-                partition.number: await self._lag_in(group, opened, partition) for partition in opened.partitions
-            }
-            for opened in self._topics_of(group, None)
-        }
-
-    async def _lag_in(self, group: Group, topic: OpenTopic, partition: Partition) -> Lag:
-        start, end = partition.log.start_offset, partition.log.end_offset
-        committed, behind = self.standing(group, partition)
-        in_flight = 0
-        if partition.sidecar is not None and self._sidecars.has_in_flight(
-            group, Part(topic.meta.topic_id, partition.number)
-        ):
-            in_flight = partition.sidecar.deliveries.in_flight(group.number)
-        await self._sidecars.safe(partition.sidecar)
-        if not behind:
-            return Lag(committed, end, 0, 0, in_flight)
-        lag_ms = 0
+    def _find(self, claim: Claim) -> _Claimed:
+        group = self._coordination.machine.by_number.get(claim.group)
+        if group is None:
+            raise StaleHandle("the group this handle is of was deleted")
         try:
-            chunk = await self._reader.read(partition, max(committed, start), max_bytes=1, max_count=1)
-            if chunk.count:
-                lag_ms = max(self._clock() - codec.decode(chunk.data, verified=True)[0].timestamp, 0)
-        except GoQueueError:
-            pass  # its first message is damaged, or just went: how old it was is not known
-        return Lag(committed, end, behind, lag_ms, in_flight)
+            partition = self._topics.identified(claim.topic_id).partition(claim.partition)
+        except (UnknownTopic, UnknownPartition):
+            raise StaleHandle("the topic this handle is of was deleted") from None
+        if partition.sidecar is None or self._has_moved(group, Part(claim.topic_id, claim.partition), partition):
+            raise StaleHandle(_STALE)
+        return _Claimed(group, partition)
 
-    def standing(self, group: Group, partition: Partition) -> tuple[int, int]:
-        """Up to where everything is settled, and how many messages are not."""
-        start, end = partition.log.start_offset, partition.log.end_offset
-        if partition.sidecar is None:
-            return start, end - start
-        deliveries = partition.sidecar.deliveries
-        low = deliveries.low(group.number)
-        return start if low is None else low, deliveries.unsettled(group.number, start, end)
+    def _has_moved(self, group: Group, part: Part, partition: Partition) -> bool:
+        """Whether the partition was given to another member since."""
+        if group.mode is not Mode.PARTITION or group.owner(part) is None:
+            return False
+        return partition.deliveries.needs_open(group.number, group.epoch(part))
 
-    def _topics_of(self, group: Group, name: str | None) -> list[OpenTopic]:
-        if name is not None:
-            return [self._topics.named(name)]
-        there = [topic_id for topic_id in group.started if self._topics.name_of(topic_id) is not None]
-        return sorted(map(self._topics.identified, there), key=lambda topic: topic.meta.name)
+    def _write(self, verdict: Verdict, claimed: _Claimed) -> Any:
+        group, partition, claims = claimed.group, claimed.partition, claimed.claims
+        self._touch(group, partition, claims)
+        reply = self._sidecars.write(partition, verdict.command(group.number, claims, partition))
+        if verdict.counter is not None:
+            count = _count(claims) - _count(_refused(reply))
+            self._meters.settled(group.name, partition.topic.name, verdict.counter, count)
+            dead = len(reply.dead) if isinstance(reply, Nacked) else count if verdict.counter == "rejected" else 0
+            if dead:
+                self._meters.died(group.name, partition.topic.name, verdict.counter, dead)
+        return reply
 
-    # --- moving
+    def _touch(self, group: Group, partition: Partition, claims: Claims) -> None:
+        """Who settles what it holds is there."""
+        leases = partition.deliveries.delivery(group.number).leases
+        for holder in {lease.holder for poll in claims for lease in leases.get(poll, ())}:
+            member = group.members.get(holder)
+            if member is not None:
+                self._coordination.touch(member)
 
-    async def begin(self, group: Group, topic: OpenTopic, position: Position) -> None:
-        """Write down where a group begins in a topic that is new to it. Partitions that come later begin at 0."""
-        if position.place is Place.EARLIEST:
-            return
-        partitions = topic.partitions
-        last = max((partition.log.end_offset for partition in partitions), default=0)
-        if position.place is Place.OFFSET and position.value > last:
-            raise InvalidRequest(
-                f"no partition of {topic.meta.name} has an offset {position.value}; a time is written as text"
-            )
-        sidecars = await asyncio.gather(*map(self._sidecars.made, partitions))
-        lows = [await self._resolve(partition, position) for partition in partitions]
-        if topic.meta.topic_id in group.started:
-            return  # another member was faster, and said where
-        for sidecar, low in zip(sidecars, lows, strict=True):
-            self._sidecars.write(sidecar, Start(group.number, low))
-        await self._sidecars.durable(sidecars)  # in every mode: the groups log is about to say that it is there
+    def _make_room(self, claimed: _Claimed) -> Member | None:
+        """Who held too much may be given more. The owner of the partition, if it has one."""
+        group = claimed.group
+        owner = group.owner(Part(claimed.partition.topic.topic_id, claimed.partition.number))
+        if owner is not None:
+            self._coordination.has_room(group, owner.member_id)
+        else:
+            self._coordination.parks.wake_group(group.number)
+        return owner
 
-    async def reset(
-        self, group: Group, topic: str, position: Position, *, partition: int | None = None, dry_run: bool = False
-    ) -> dict[int, int]:
-        """Where the group goes on in each partition: also while its members live."""
-        opened = self._topics.named(topic)
-        chosen = opened.partitions if partition is None else [opened.partition(partition)]
-        targets = {each.number: await self._resolve(each, position) for each in chosen}
-        if dry_run:
-            return targets
-        sidecars = [await self._sidecars.made(each) for each in chosen]
-        await self._coordination.start_topic(group, opened)
-        for each, sidecar in zip(chosen, sidecars, strict=True):
-            self._sidecars.write(sidecar, ResetTo(group.number, targets[each.number]))
-        await self._coordination.renew(group, opened, chosen)
-        await self._sidecars.durable(sidecars)  # in every mode: a reset that comes undone would settle what nobody saw
-        self._coordination.parks.wake_group(group.number)
-        return targets
+    # --- handles
 
-    async def _resolve(self, partition: Partition, position: Position) -> int:
-        """An offset that is there, or the end."""
-        log = partition.log
-        match position.place:
-            case Place.EARLIEST:
-                return log.start_offset
-            case Place.LATEST:
-                return log.end_offset
-            case Place.OFFSET:
-                return min(max(position.value, log.start_offset), log.end_offset)
-            case Place.TIMESTAMP:
-                return await self._reader.offset_at(partition, position.value)
-            case Place.DURATION:
-                return await self._reader.offset_at(partition, self._clock() - position.value)
+    async def ack(self, handles: Sequence[Handle]) -> list[Fate]:
+        return await self._settle_handles(ACK, handles, lambda *_: Fate())
+
+    async def nack(self, handles: Sequence[Handle], delay_ms: int | None) -> list[Fate]:
+        def show(handle: Handle, outcome: Outcome) -> Fate:
+            assert outcome.nacked is not None
+            dlq_topic = _dlq_of(outcome.partition) if handle.offset in outcome.nacked.dead else None
+            return Fate(None, outcome.nacked.until.get(handle.offset), dlq_topic)
+
+        return await self._settle_handles(nack(delay_ms), handles, show)
+
+    async def reject(self, handles: Sequence[Handle], detail: str) -> list[Fate]:
+        def show(_: Handle, outcome: Outcome) -> Fate:
+            return Fate(None, None, _dlq_of(outcome.partition))
+
+        return await self._settle_handles(reject(detail), handles, show)
+
+    async def extend(self, handles: Sequence[Handle], span_ms: int, now: int) -> list[Fate]:
+        return await self._settle_handles(extend(span_ms), handles, lambda *_: Fate(None, now + span_ms))
+
+    async def _settle_handles(
+        self, verdict: Verdict, handles: Sequence[Handle], show: Callable[[Handle, Outcome], Fate]
+    ) -> list[Fate]:
+        by_poll: dict[tuple[GroupNumber, str, int, int], list[Handle]] = {}
+        for handle in handles:
+            by_poll.setdefault((handle.group, handle.topic, handle.partition, handle.lease), []).append(handle)
+        found: dict[Handle, Fate] = {}
+        claims: list[Claim] = []
+        claimants: list[list[Handle]] = []
+        for alike in by_poll.values():
+            try:
+                claims.append(self._claim_of(alike))
+                claimants.append(alike)
+            except GoQueueError as error:
+                found.update(dict.fromkeys(alike, Fate(error)))
+        outcomes, pending = self.settle(verdict, claims)
+        for alike, outcome in zip(claimants, outcomes, strict=True):
+            stale = Fate(outcome.error or StaleHandle(_STALE))
+            for handle in alike:
+                found[handle] = stale if handle.offset in outcome.refused else show(handle, outcome)
+        await pending.safe()
+        return [found[handle] for handle in handles]
+
+    def _claim_of(self, alike: Sequence[Handle]) -> Claim:
+        """Of handles of one poll on one partition."""
+        of = alike[0]
+        try:
+            topic_id = self._topics.named(of.topic).meta.topic_id
+        except UnknownTopic:
+            raise StaleHandle(f"the topic {of.topic!r} this handle is of was deleted") from None
+        return Claim(of.group, topic_id, of.partition, of.lease, BitMap64([handle.offset for handle in alike]))
+
+
+def _refused(reply: Any) -> Claims:
+    refused: Claims = reply.refused if isinstance(reply, Nacked) else reply
+    return refused
+
+
+def _count(claims: Claims) -> int:
+    return sum([len(offsets) for offsets in claims.values()])
+
+
+def _dlq_of(partition: Partition | None) -> str | None:
+    return dlq_name(partition.topic.name) if partition is not None and partition.has_dead_letters else None

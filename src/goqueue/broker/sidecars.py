@@ -20,13 +20,22 @@ class Sidecars:
     """Used from one event loop."""
 
     def __init__(
-        self, store: Store, topics: TopicCatalogue, aside: Aside, clock: Callable[[], int], on_failure: OnFailure
+        self,
+        store: Store,
+        topics: TopicCatalogue,
+        aside: Aside,
+        clock: Callable[[], int],
+        monotonic: Callable[[], int],
+        on_failure: OnFailure,
     ) -> None:
         self._store = store
         self._topics = topics
         self._aside = aside
         self._clock = clock
+        self._monotonic = monotonic
         self._on_failure = on_failure
+        self.on_written: Callable[[Partition], None] = lambda _: None
+        """Told of every partition whose deliveries may end a hold at another time than before."""
         self._making: dict[str, asyncio.Task[Sidecar]] = {}
         """By the name of the partition's log."""
 
@@ -35,11 +44,11 @@ class Sidecars:
     def partition(self, part: Part) -> Partition:
         return self._topics.identified(part.topic_id).partition(part.partition)
 
-    def of(self, part: Part) -> Sidecar | None:
-        """None when there is none, or its partition is not open."""
+    def of(self, part: Part) -> Partition | None:
+        """The partition if it is open and has a sidecar."""
         topic = self._topics.by_id.get(part.topic_id)
         slot = topic.slots[part.partition] if topic is not None and part.partition < len(topic.slots) else None
-        return slot.sidecar if isinstance(slot, Partition) else None
+        return slot if isinstance(slot, Partition) and slot.sidecar is not None else None
 
     async def made(self, partition: Partition) -> Sidecar:
         """The partition's sidecar, made if it is the first time that a group comes by."""
@@ -54,11 +63,12 @@ class Sidecars:
         return await asyncio.shield(task)
 
     async def _make(self, partition: Partition) -> Sidecar:
-        sidecar = await self._aside.run(partition.open_sidecar, self._store, self._clock())
+        sidecar = await self._aside.run(partition.make_sidecar, self._store, self._clock(), self._monotonic())
         if partition.log.written.failure is not None:  # its topic was deleted meanwhile: nobody else removes this one
             await self._aside.run(self._store.remove_log, sidecar_name(partition.log_name))
             raise Unavailable(GONE)
         sidecar.log.settings = sidecar_settings(partition.log.settings)  # they may have changed meanwhile
+        partition.sidecar = sidecar
         return sidecar
 
     def _made(self, partition: Partition, done: "asyncio.Task[Sidecar]") -> None:
@@ -70,35 +80,38 @@ class Sidecars:
 
     def has_in_flight(self, group: Group, part: Part) -> bool:
         """Whether the owner of a partition was delivered something that it has not settled."""
-        sidecar = self.of(part)
-        if sidecar is None or group.owner(part) is None:
+        partition = self.of(part)
+        if partition is None or group.owner(part) is None:
             return False
-        deliveries = sidecar.deliveries
+        deliveries = partition.deliveries
         return deliveries.has_in_flight(group.number) and not deliveries.needs_open(group.number, group.epoch(part))
 
     # --- writing and waiting
 
-    def write(self, sidecar: Sidecar, command: Any) -> Any:
-        """Have the sidecar's machine decide, and write it down; on a full disk with what is kept back for it."""
+    def write(self, partition: Partition, command: Any) -> Any:
+        """Have a partition's deliveries decide, and write it down; on a full disk with what is kept back for it."""
+        sidecar = partition.sidecar
+        assert sidecar is not None, "whoever writes has made it"
         try:
-            outcome = self._store.spending(lambda: sidecar.submit(command, self._clock()))
+            outcome = self._store.spending(lambda: sidecar.submit(command, wall=self._clock(), now=self._monotonic()))
         except StorageFailed as failure:
             self._on_failure(failure)
             raise
         except LogClosed:
             raise Unavailable(GONE) from None
+        self.on_written(partition)
         if outcome.refusal is not None:
             raise outcome.refusal
         return outcome.reply
 
-    async def safe(self, sidecar: Sidecar | None) -> None:
+    async def safe(self, partition: Partition) -> None:
         """Until what was written is as safe as the partition's messages."""
-        if sidecar is not None and sidecar.log.settings.fsync is Fsync.EVERY:
-            await self._durable(sidecar)
+        if partition.sidecar is not None and partition.sidecar.log.settings.fsync is Fsync.EVERY:
+            await self._durable(partition.sidecar)
 
-    async def durable(self, sidecars: Iterable[Sidecar]) -> None:
+    async def durable(self, partitions: Iterable[Partition]) -> None:
         """What was written to them by now, whatever the mode."""
-        waiting = list(sidecars)
+        waiting = [partition.sidecar for partition in partitions if partition.sidecar is not None]
         for sidecar in waiting:
             sidecar.log.hasten()
         for sidecar in waiting:

@@ -3,7 +3,6 @@
 from goqueue.broker.partition import Partition
 from goqueue.broker.partitioner import RoundRobin
 from goqueue.model.errors import GoQueueError, UnknownPartition
-from goqueue.model.names import TopicId, format_topic_id
 from goqueue.model.topic import Topic
 from goqueue.telemetry.meters import TopicMeters
 
@@ -33,8 +32,3 @@ class OpenTopic:
         if isinstance(slot, Partition):
             return slot
         raise slot.with_traceback(None)
-
-
-def log_name(name: str, topic_id: TopicId, partition: int) -> str:
-    """Where a partition's log lies under the data directory's logs."""
-    return f"{name}/{format_topic_id(topic_id)}/{partition}"

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from goqueue.base.entropy import Entropy
-from goqueue.broker.partition import Partition
-from goqueue.broker.topic import OpenTopic, log_name
+from goqueue.broker.partition import Partition, log_name
+from goqueue.broker.topic import OpenTopic
 from goqueue.io.aside import Aside
 from goqueue.io.waiting import reached
 from goqueue.machine.host import Host, Outcome
@@ -23,6 +23,7 @@ from goqueue.metadata.topics import (
     DeletedTopic,
     DeleteTopic,
     FinishRemoval,
+    MakeHandleKey,
     NameCluster,
     Topics,
 )
@@ -52,6 +53,8 @@ class TopicCatalogue:
         base: LogSettings,
         aside: Aside,
         entropy: Entropy,
+        clock: Callable[[], int],
+        monotonic: Callable[[], int],
         meters: TopicMeterSet,
         on_failure: OnFailure,
     ) -> None:
@@ -61,6 +64,8 @@ class TopicCatalogue:
         self._base = base
         self._aside = aside
         self._entropy = entropy
+        self._clock = clock
+        self._monotonic = monotonic
         self._meters = meters
         self._on_failure = on_failure
         self._following = asyncio.Lock()
@@ -155,6 +160,11 @@ class TopicCatalogue:
         cluster_id: str = await self.run(self._machine, NameCluster(f"{self._entropy(8):016x}"), now)
         return cluster_id
 
+    async def handle_key(self, now: int) -> bytes:
+        """What receipt handles are signed with, made at the first start."""
+        key: str = await self.run(self._machine, MakeHandleKey(f"{self._entropy(32):064x}"), now)
+        return bytes.fromhex(key)
+
     async def _change(self, command: CreateTopic | ChangeTopic | AddPartitions | DeleteTopic, now: int) -> Any:
         """Goes through to its end, also when whoever asked has left."""
         return await asyncio.shield(self._keep(asyncio.ensure_future(self._decide_and_follow(command, now))))
@@ -214,24 +224,29 @@ class TopicCatalogue:
         settings = meta.settings.log_settings(self._base)
         if topic.meta.settings != meta.settings:
             for partition in topic.partitions:
-                partition.change_settings(settings)
+                partition.change_settings(meta, settings)
         missing = range(len(topic.slots), meta.partitions)
         if missing:
             latencies = [topic.meters.append_latency(number) for number in missing]
-            topic.slots += await self._aside.run(self._open_partitions, meta, missing, settings, latencies, now)
+            times = self._clock(), self._monotonic()  # together: what one has more than the other is counted on
+            topic.slots += await self._aside.run(self._open_partitions, meta, missing, settings, latencies, times)
         topic.meta = meta
         self.by_name[meta.name] = self.by_id[meta.topic_id] = topic
         self.on_change(topic)
 
     def _open_partitions(
-        self, meta: Topic, numbers: Iterable[int], settings: LogSettings, latencies: list[Histogram], now: int
+        self,
+        meta: Topic,
+        numbers: Iterable[int],
+        settings: LogSettings,
+        latencies: list[Histogram],
+        times: tuple[int, int],
     ) -> list[Partition | GoQueueError]:
         """Runs aside. A partition whose files are damaged does not keep the others from opening."""
         opened: list[Partition | GoQueueError] = []
         for number, latency in zip(numbers, latencies, strict=True):
-            name = log_name(meta.name, meta.topic_id, number)
             try:
-                partition = Partition.open(self._store, number, name, settings, latency, now)
+                partition = Partition.open(self._store, meta, number, settings, latency, wall=times[0], now=times[1])
                 if partition.sidecar_damage is not None:
                     reason = str(partition.sidecar_damage)
                     log.error("groups cannot use this partition", topic=meta.name, partition=number, reason=reason)

@@ -1,0 +1,164 @@
+"""Delayed messages that are not due: looking at them, cancelling them, moving them to another time."""
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+from pyroaring import BitMap64
+
+from goqueue import codec
+from goqueue.broker.partition import Partition
+from goqueue.broker.read import PartitionReader
+from goqueue.broker.sidecars import Sidecars
+from goqueue.broker.topic import OpenTopic
+from goqueue.broker.topics import TopicCatalogue
+from goqueue.delivery.commands import Cancel, Move
+from goqueue.model.errors import AlreadyDelivered, GoQueueError, OffsetOutOfRange, Quarantined, UnknownDelay
+from goqueue.model.record import Record
+
+
+class DelayState(StrEnum):
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    """It is due: groups get it, or got it."""
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+class Delayed(NamedTuple):
+    topic: str
+    partition: int
+    record: Record
+    deliver_at: int
+    state: DelayState
+
+
+class DelayedMessages:
+    """Used from one event loop."""
+
+    def __init__(
+        self,
+        *,
+        sidecars: Sidecars,
+        topics: TopicCatalogue,
+        reader: PartitionReader,
+        clock: Callable[[], int],
+        monotonic: Callable[[], int],
+        watch: Callable[[Partition], None],
+    ) -> None:
+        self._sidecars = sidecars
+        self._topics = topics
+        self._reader = reader
+        self._clock = clock
+        self._monotonic = monotonic
+        self._watch = watch
+        self.cancelled = 0
+        self.moved = 0
+
+    # --- looking
+
+    async def list(self, topic: OpenTopic, *, skip: int, limit: int) -> tuple[list[Delayed], int]:
+        """Those that are pending, by partition and offset, and how many there are in all."""
+        found: list[Delayed] = []
+        count = sum(len(partition.delays) for partition in topic.partitions)
+        for partition in topic.partitions:
+            pending = partition.delays.pending
+            wanted = pending[skip : skip + limit - len(found)] if skip < len(pending) else BitMap64()
+            skip = max(skip - len(pending), 0)
+            for offset in wanted:
+                one = await self._look(topic, partition, offset)
+                if one is not None:
+                    found.append(one)
+            if len(found) >= limit:
+                break
+        return found, count
+
+    async def get(self, topic: OpenTopic, number: int, offset: int) -> Delayed:
+        one = await self._look(topic, topic.partition(number), offset)
+        if one is None:
+            raise UnknownDelay(f"{topic.meta.name} has no delayed message at offset {offset} of partition {number}")
+        return one
+
+    async def _look(self, topic: OpenTopic, partition: Partition, offset: int) -> Delayed | None:
+        """None when there is no such message, or it was never delayed."""
+        if not partition.log.start_offset <= offset < partition.log.end_offset:
+            return None
+        try:
+            chunk = await self._reader.read(partition, offset, max_bytes=1, max_count=1, to_offset=offset + 1)
+        except (OffsetOutOfRange, Quarantined):
+            return None
+        records = codec.decode(chunk.data, verified=True)
+        extension = records[0].extension if records else None
+        if extension is None or extension.deliver_at is None:
+            return None
+        moved = None if partition.sidecar is None else partition.deliveries.moved.get(offset)
+        deliver_at = extension.deliver_at if moved is None else moved
+        return Delayed(
+            topic.meta.name,
+            partition.number,
+            records[0],
+            deliver_at,
+            self._state(partition, offset, extension.expires_at),
+        )
+
+    def _state(self, partition: Partition, offset: int, expires_at: int | None) -> DelayState:
+        if offset in partition.delays.pending:
+            return DelayState.PENDING
+        if partition.sidecar is not None and offset in partition.deliveries.cancelled:
+            return DelayState.CANCELLED
+        if expires_at is not None and expires_at <= self._clock():
+            return DelayState.EXPIRED
+        return DelayState.DELIVERED
+
+    # --- changing
+
+    async def cancel(self, topic: OpenTopic, number: int, offset: int) -> None:
+        """Raises UnknownDelay or AlreadyDelivered when it is too late."""
+        one = await self.get(topic, number, offset)
+        if one.state is DelayState.PENDING:
+            if not await self.cancel_all(topic, [(number, offset)]):
+                return
+            one = await self.get(topic, number, offset)  # somebody was faster, or its time has come meanwhile
+        if one.state is not DelayState.CANCELLED:
+            raise _too_late(topic, number, offset)
+
+    async def cancel_all(self, topic: OpenTopic, ids: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+        """Those of them that are not pending, and were left alone. What is cancelled never fires."""
+        by_partition: dict[int, BitMap64] = {}
+        for number, offset in ids:
+            by_partition.setdefault(number, BitMap64()).add(offset)
+        failed: set[tuple[int, int]] = set()
+        written = []
+        for number, offsets in by_partition.items():
+            try:
+                partition = topic.partition(number)
+            except GoQueueError:
+                failed |= {(number, offset) for offset in offsets}
+                continue
+            await self._sidecars.made(partition)
+            left = self._sidecars.write(partition, Cancel(offsets))
+            failed |= {(number, offset) for offset in left}
+            self.cancelled += len(offsets) - len(left)
+            written.append(partition)
+        for partition in written:
+            await self._sidecars.safe(partition)
+        return failed
+
+    async def move(self, topic: OpenTopic, number: int, offset: int, deliver_at: int) -> Delayed:
+        await self.get(topic, number, offset)
+        partition = topic.partition(number)
+        await self._sidecars.made(partition)
+        offsets = BitMap64([offset])
+        if self._sidecars.write(partition, Move(offsets, deliver_at)):
+            raise _too_late(topic, number, offset)
+        partition.delays.move(offsets, deliver_at, wall=self._clock(), now=self._monotonic())
+        self._watch(partition)
+        self.moved += 1
+        await self._sidecars.safe(partition)
+        return await self.get(topic, number, offset)
+
+
+def _too_late(topic: OpenTopic, number: int, offset: int) -> AlreadyDelivered:
+    return AlreadyDelivered(
+        f"the message at offset {offset} of partition {number} of {topic.meta.name} is due: groups get it, or got it"
+    )
