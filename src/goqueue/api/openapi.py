@@ -21,6 +21,9 @@ _PATH_SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "partition": {"type": "integer", "minimum": 0, "maximum": limits.MAX_PARTITIONS_PER_TOPIC - 1},
     "producer_id": {"type": "integer", "minimum": 1, "maximum": limits.MAX_OFFSET - 1},
     "group": {"type": "string", "pattern": GROUP_PATTERN},
+    "offset": {"type": "integer", "minimum": 0, "maximum": limits.MAX_OFFSET - 1},
+    "schedule": {"type": "string", "pattern": shapes.JOB_PATTERN},
+    "redrive": {"type": "string", "pattern": shapes.JOB_PATTERN},
 }
 
 

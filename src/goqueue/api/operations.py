@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from goqueue.api import shapes
-from goqueue.api.handlers import broker, groups, producers, publishing, reading, topics
+from goqueue.api.handlers import broker, delivery, groups, jobs, producers, publishing, reading, stats, topics
 from goqueue.api.refusals import refuse
 from goqueue.api.service import Service
 from goqueue.model import limits
@@ -24,7 +24,15 @@ _OK: Final = 200
 _CREATED: Final = 201
 _UNAVAILABLE: Final = 503
 
-PATH_FIELDS: Final[dict[str, type]] = {"topic": str, "partition": int, "producer_id": int, "group": str}
+PATH_FIELDS: Final[dict[str, type]] = {
+    "topic": str,
+    "partition": int,
+    "producer_id": int,
+    "group": str,
+    "offset": int,
+    "schedule": str,
+    "redrive": str,
+}
 """What may stand in braces in a path. Numbers are checked there, names by whoever looks them up."""
 
 
@@ -223,6 +231,106 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "rebalance_stats", "How often and how long groups rebalanced", "GET", ("/rebalance/stats",),
         shapes.Nothing, shapes.RebalanceStats, groups.rebalance_stats,
+    ),
+    Operation(
+        "ack", "Settle messages by their handles", "POST", ("/messages/ack",),
+        shapes.Ack, shapes.Settled, delivery.ack, refusals=(409,),
+    ),
+    Operation(
+        "nack", "Give messages back, to be tried again later", "POST", ("/messages/nack",),
+        shapes.Nack, shapes.Settled, delivery.nack, refusals=(409,),
+    ),
+    Operation(
+        "reject", "Give messages up: they go to the dead-letter topic", "POST", ("/messages/reject",),
+        shapes.Reject, shapes.Settled, delivery.reject, refusals=(409,),
+    ),
+    Operation(
+        "extend_visibility", "Keep messages for longer", "POST", ("/messages/visibility",),
+        shapes.ExtendVisibility, shapes.Settled, delivery.extend_visibility, refusals=(409,),
+    ),
+    Operation(
+        "group_ack", "Settle messages of a group by their handles", "POST", ("/groups/{group}/ack",),
+        shapes.Ack, shapes.Settled, delivery.group_ack, refusals=(404, 409),
+    ),
+    Operation(
+        "group_nack", "Give messages of a group back", "POST", ("/groups/{group}/nack",),
+        shapes.Nack, shapes.Settled, delivery.group_nack, refusals=(404, 409),
+    ),
+    Operation(
+        "list_delayed", "List messages that are not due yet", "GET", ("/topics/{topic}/delayed",),
+        shapes.ListDelayed, shapes.DelayedList, delivery.list_delayed, refusals=(404,),
+        reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "get_delayed", "Look at a delayed message", "GET", ("/topics/{topic}/delayed/{partition}/{offset}",),
+        shapes.Nothing, shapes.DelayedMessage, delivery.get_delayed, refusals=(404,),
+    ),
+    Operation(
+        "find_delayed", "Look at a delayed message of a topic with one partition",
+        "GET", ("/topics/{topic}/delayed/{offset}",),
+        shapes.Nothing, shapes.DelayedMessage, delivery.find_delayed, refusals=(404,),
+    ),
+    Operation(
+        "cancel_delayed", "Cancel a delayed message", "DELETE", ("/topics/{topic}/delayed/{partition}/{offset}",),
+        shapes.Nothing, shapes.DelayCancelled, delivery.cancel_delayed, refusals=(404, 409),
+    ),
+    Operation(
+        "move_delayed", "Move a delayed message to another time",
+        "PATCH", ("/topics/{topic}/delayed/{partition}/{offset}",),
+        shapes.MoveDelayed, shapes.DelayedMessage, delivery.move_delayed, refusals=(404, 409),
+    ),
+    Operation(
+        "cancel_many_delayed", "Cancel many delayed messages", "POST", ("/topics/{topic}/delayed/cancel",),
+        shapes.CancelDelayed, shapes.DelaysCancelled, delivery.cancel_many_delayed, refusals=(404,),
+    ),
+    Operation(
+        "priority_stats", "What groups have in each priority lane, and were served of it", "GET", ("/priority/stats",),
+        shapes.AskStats, shapes.PriorityStats, stats.priority_stats, reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "delay_stats", "How many messages are delayed, came due, were cancelled or moved", "GET", ("/delay/stats",),
+        shapes.AskDelayStats, shapes.DelayStats, stats.delay_stats, reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "reliability_stats", "How deliveries ended, and what is under way", "GET", ("/reliability/stats",),
+        shapes.AskStats, shapes.ReliabilityStats, stats.reliability_stats, reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "create_schedule", "Have a message published again and again", "POST", ("/schedules",),
+        shapes.CreateSchedule, shapes.ShownSchedule, jobs.create_schedule, status=_CREATED, refusals=(404, 409),
+    ),
+    Operation(
+        "list_schedules", "List the schedules", "GET", ("/schedules",),
+        shapes.ListSchedules, shapes.ScheduleList, jobs.list_schedules, reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "describe_schedule", "Describe a schedule: when it runs next, how it went", "GET", ("/schedules/{schedule}",),
+        shapes.Nothing, shapes.ShownSchedule, jobs.describe_schedule, refusals=(404,),
+    ),
+    Operation(
+        "change_schedule", "Change a schedule, pause it or go on with it", "PATCH", ("/schedules/{schedule}",),
+        shapes.ChangeSchedule, shapes.ShownSchedule, jobs.change_schedule, refusals=(404, 409),
+    ),
+    Operation(
+        "delete_schedule", "Delete a schedule", "DELETE", ("/schedules/{schedule}",),
+        shapes.Nothing, shapes.ScheduleDeleted, jobs.delete_schedule, refusals=(404,),
+    ),
+    Operation(
+        "list_dead_letters", "List dead letters and why they died", "GET", ("/topics/{topic}/dlq",),
+        shapes.ListDeadLetters, shapes.DeadLetterList, jobs.list_dead_letters, refusals=(404,),
+        reply_bytes=limits.MAX_JSON_READ_BYTES,
+    ),
+    Operation(
+        "start_redrive", "Publish dead letters again", "POST", ("/topics/{topic}/dlq/redrive",),
+        shapes.StartRedrive, shapes.RedriveStarted, jobs.start_redrive, refusals=(404, 409),
+    ),
+    Operation(
+        "describe_redrive", "How far a redrive is", "GET", ("/dlq/redrives/{redrive}",),
+        shapes.Nothing, shapes.ShownRedrive, jobs.describe_redrive, refusals=(404,),
+    ),
+    Operation(
+        "cancel_redrive", "Stop a redrive", "DELETE", ("/dlq/redrives/{redrive}",),
+        shapes.Nothing, shapes.ShownRedrive, jobs.cancel_redrive, refusals=(404,),
     ),
     Operation(
         "health", "Whether the broker takes requests", "GET", ("/readyz", "/healthz", "/health", "/admin/health"),

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from goqueue.api.shapes import Request, ResetOffsets
+from goqueue.api.shapes import LetterFilter, Request, ResetOffsets
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, NotBuilt
 
@@ -14,20 +14,12 @@ _SHOWN_LETTERS: Final = 300
 """How much of a refused request is repeated to whoever sent it."""
 _UNKNOWN: Final = re.compile(r"unknown field `(.*?)`")
 _MISSING: Final = re.compile(r"missing required field `(\w+)`$")
-_BAD_VALUE: Final = re.compile(r"Invalid enum value '(\w+)' - at `\$\.(\w+)`$")
 _PLACE: Final = re.compile(r" - at (?:`key` in )?`\$\.(?:.*\.)?(\w+)(?:\[[^\]]*\])*`$")
 """The field that is wrong, or holds what is wrong."""
+_IN_FILTER: Final = "`$.filter."
 
-PLANNED: Final = frozenset(
-    (
-        "delay", "deliverAt", "ttl", "transactional_id", "transaction_timeout", "visibility_timeout", "max_retries",
-        "backoff", "dlq_enabled", "message_ttl", "on_expiry", "validation", "tracing", "lane_weights", "lane_policy",
-        "include", "visibility",
-    )
-)  # fmt: skip
+PLANNED: Final = frozenset(("transactional_id", "transaction_timeout", "validation", "tracing"))
 """Fields whose feature is not here yet. They are refused like any other unknown field, with a better reason."""
-PLANNED_VALUES: Final = {"mode": ("shared", "key")}
-"""The same for values of a field."""
 
 _TIME: Final = "write RFC 3339 with a zone, like 2026-01-31T12:00:00Z, or Unix milliseconds"
 _DURATION: Final = "write a number and a unit, like 250ms, 30s or 1h30m, or seconds as a number"
@@ -39,48 +31,83 @@ HINTS: Final[dict[str, str]] = {
     "assignor": "it is sticky, range or round-robin",
     "auto_commit": _SWITCH,
     "auto_commit_interval": _DURATION,
+    "backoff": 'write {"base": "1s", "factor": 2, "max": "1m"}, or the parts of it that are to change',
+    "base": _DURATION,
     "cleanup_policy": "it is delete, compact or both",
     "client_id": _WORD,
+    "cron": "write minute, hour, day of the month, month and day of the week, like '30 3 * * MON-FRI', or @daily",
+    "delay": _DURATION,
+    "deliverAt": _TIME,
+    "dlq_enabled": _SWITCH,
     "dry_run": _SWITCH,
     "encoding": "it is utf-8 or base64",
     "event_time": _TIME,
+    "every": _DURATION,
+    "factor": f"it is a number from 1 to {limits.MAX_BACKOFF_FACTOR}",
+    "filter": "write an object with reason, group, key, from_time, to_time, header or offsets",
     "from_time": _TIME,
     "fsync": "it is none, interval or every",
     "generation": "it is the whole number that a poll, a heartbeat or joining answered last",
+    "header": 'write {"name": "value"}, with text as values',
     "headers": 'write {"name": "value"} or [["name", "value"]], with text as values',
+    "ids": "write [[partition, offset], ...]",
+    "include": "it is delayed, or left out",
     "instance_id": _WORD,
+    "lane_policy": "it is weighted or strict",
+    "lane_weights": f"write five whole numbers from 1 to {limits.MAX_LANE_WEIGHT}, like [50, 25, 15, 7, 3]",
+    "max": _DURATION,
     "max_bytes": f"it is a whole number from 1 to {limits.MAX_JSON_READ_BYTES}",
     "max_messages": f"it is a whole number from 1 to {limits.MAX_POLL_MESSAGES}",
+    "max_retries": f"it is a whole number from 0 to {limits.MAX_RETRIES}",
+    "max_unacked": f"it is a whole number from 1 to {limits.MAX_UNACKED}",
     "member_id": "it is what joining the group answered",
+    "message": 'write {"value": "text"}, and key, headers, priority, partition, ttl or encoding where they are wanted',
+    "message_ttl": f"{_DURATION}, or null for none",
     "min_insync_replicas": _ONE_NODE,
-    "mode": "it is partition",
+    "missed": "it is skip, once or all",
+    "mode": "it is partition, shared or key",
     "name": "use letters, digits, '.', '_' and '-', at most 241 of them",
     "num_partitions": "it is a whole number from 1 to 1000",
     "offset": "it is a whole number; GET /topics/{topic}/offsets says where a partition ends",
     "offsets": 'write {"topic": {"0": 5}}: by topic and partition, the offset below which all is done',
+    "on_expiry": "it is drop or dlq",
+    "order": "it is offset or priority",
+    "paused": _SWITCH,
     "priority": "it is critical, high, normal, low or background, or 0 to 4",
+    "rate": f"it is a number of messages per second, above 0 and at most {limits.MAX_REDRIVE_RATE}",
+    "reason": f"it is text, at most {limits.MAX_REJECT_CHARS} letters",
     "rebalance_timeout": _DURATION,
+    "receipt_handle": "it is what a poll answered with the message",
+    "receipt_handles": "it is a list of what polls answered with the messages",
     "received": "it is the whole number that the last poll whose answer arrived has as `poll`",
     "replication_factor": _ONE_NODE,
     "revoked": 'write ["topic-0"]: partitions that were to be given up',
     "session_timeout": _DURATION,
     "start": "it is earliest, latest, an offset as a number, or a time as text: RFC 3339 with a zone",
+    "time_zone": "write an IANA name, like Europe/Berlin or UTC",
     "timeout": _DURATION,
     "timestamp": _TIME,
     "to": "it is earliest, latest, offset, timestamp or duration",
     "to_time": _TIME,
     "topics": 'write ["name"]: a list of the names of one or more topics',
+    "ttl": _DURATION,
     "value": "it is text: send JSON as a string, and bytes as base64 with an encoding",
+    "visibility": _DURATION,
+    "visibility_timeout": _DURATION,
 }
 """What to write instead, by the name of the field."""
 OTHER_HINTS: Final[dict[tuple[type[Request], str], str]] = {
     (ResetOffsets, "value"): "it is an offset, a time or a duration, as `to` says",
+    (LetterFilter, "offsets"): 'write {"0": [5, 8]}: by partition of the dead-letter topic, offsets in it',
+    (LetterFilter, "reason"): "it is rejected, nacked, lapsed or expired",
 }
 """Where a field of that name means something else."""
 
 
 def refuse(error: msgspec.ValidationError, request: type[Request]) -> InvalidRequest:
     text = str(error)[:_SHOWN_LETTERS]
+    if _IN_FILTER in text:
+        request = LetterFilter
     unknown = _UNKNOWN.search(text)
     if unknown is not None:
         name = unknown[1]
@@ -88,11 +115,11 @@ def refuse(error: msgspec.ValidationError, request: type[Request]) -> InvalidReq
             return NotBuilt(name)
         if name == "num_partitions":
             return InvalidRequest(f"{text}; POST /admin/topics/{{topic}}/partitions gives a topic more partitions")
+        inside = _PLACE.search(text)
+        if inside is not None and inside[1] in HINTS:
+            return InvalidRequest(f"{text}; {HINTS[inside[1]]}")
         near = get_close_matches(name, request.__struct_fields__, n=1)
         return InvalidRequest(f"{text}; did you mean {near[0]}?" if near else text)
-    bad_value = _BAD_VALUE.search(text)
-    if bad_value is not None and bad_value[1] in PLANNED_VALUES.get(bad_value[2], ()):
-        return NotBuilt(f"{bad_value[2]} {bad_value[1]}")
     place = _MISSING.search(text) or _PLACE.search(text)
     if place is None:
         return InvalidRequest(text)

@@ -13,7 +13,10 @@ _MOST_DIGITS: Final = len(str(limits.MAX_OFFSET))
 
 
 class _Node:
-    """`fixed` segments first; otherwise whatever stands there is the value of `field`."""
+    """`fixed` segments first; otherwise whatever stands there is a value, of the kind that `field` has.
+
+    Paths that go on differently may call it differently: an operation's own name for it is beside the operation.
+    """
 
     __slots__ = ("field", "fixed", "operations", "variable")
 
@@ -21,7 +24,8 @@ class _Node:
         self.fixed: dict[bytes, _Node] = {}
         self.variable: _Node | None = None
         self.field = ""
-        self.operations: dict[str, Operation] = {}
+        self.operations: dict[str, tuple[Operation, tuple[str, ...]]] = {}
+        """By method, with the names of the values on the way."""
 
 
 class Match(NamedTuple):
@@ -47,11 +51,11 @@ class Router:
                 node = node.variable
             else:
                 node = node.fixed.setdefault(segment.encode(), _Node())
-        node.operations[operation.method] = operation
+        node.operations[operation.method] = operation, operation.path_fields
 
     def match(self, method: str, raw_path: bytes) -> Match:
         node = self._root
-        path: dict[str, Any] = {}
+        values: list[Any] = []
         segments = raw_path.split(b"/")[1:]
         if segments and segments[0] == PREFIX:
             del segments[0]
@@ -61,11 +65,12 @@ class Router:
                 following = node.variable
                 if following is None or not segment:
                     raise UnknownOperation(f"there is nothing at {_show(raw_path)}; see /docs for what there is")
-                path[node.field] = _value(node.field, segment)
+                values.append(_value(node.field, segment))
             node = following
-        operation = node.operations.get(method)
-        if operation is not None:
-            return Match(operation, path)
+        found = node.operations.get(method)
+        if found is not None:
+            operation, fields = found
+            return Match(operation, dict(zip(fields, values, strict=True)))
         if not node.operations:
             raise UnknownOperation(f"there is nothing at {_show(raw_path)}; see /docs for what there is")
         allowed = ", ".join(sorted(node.operations))

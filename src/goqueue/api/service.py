@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from goqueue.broker.broker import Broker
+from goqueue.broker.statistics import Statistics
 from goqueue.broker.topic import OpenTopic
 from goqueue.groups.group import Group
 from goqueue.telemetry.exposition import (
@@ -11,7 +12,9 @@ from goqueue.telemetry.exposition import (
     GroupReading,
     GroupsReading,
     LagReading,
+    LaneReading,
     PartitionReading,
+    Standing,
     TopicReading,
 )
 from goqueue.telemetry.meters import RequestMeterSet
@@ -31,6 +34,14 @@ class Service:
         """The doors that are open."""
         self.connections: dict[str, int] = {}
         """Open ones, by door."""
+        self.statistics = Statistics(
+            topics=broker.topics,
+            coordination=broker.groups,
+            reader=broker.reader,
+            alarms=broker.alarms,
+            clock=broker.clock,
+            meters=broker.group_meters,
+        )
 
 
 class Readings:
@@ -53,6 +64,10 @@ class Readings:
                     )
                     for partition in topic.partitions
                 ],
+                delayed=sum(len(partition.delays) for partition in topic.partitions),
+                outbox=sum(
+                    len(partition.deliveries.outbox) for partition in topic.partitions if partition.sidecar is not None
+                ),
             )
 
     def groups(self) -> GroupsReading:
@@ -60,7 +75,10 @@ class Readings:
         groups = list(broker.groups.machine.by_name.values())
         return GroupsReading(
             broker.group_meters,
-            (GroupReading(group.name, len(group.members), self._lags_of(group)) for group in groups),
+            (
+                GroupReading(group.name, len(group.members), self._lags_of(group), self._lanes_of(group))
+                for group in groups
+            ),
             waiting_polls=len(broker.groups.parks),
         )
 
@@ -74,9 +92,23 @@ class Readings:
         for topic in sorted(topics, key=lambda topic: topic.meta.name):
             yield LagReading(topic.meta.name, self._lags_in(group, topic))
 
-    def _lags_in(self, group: Group, topic: OpenTopic) -> Iterator[tuple[int, int]]:
-        standing = self._service.broker.settlement.standing
-        return ((partition.number, standing(group, partition)[1]) for partition in topic.partitions)
+    def _lags_in(self, group: Group, topic: OpenTopic) -> Iterator[Standing]:
+        standing = self._service.broker.offsets.standing
+        for partition in topic.partitions:
+            _, lag = standing(group, partition)
+            if partition.sidecar is None:
+                yield Standing(partition.number, lag)
+            else:
+                in_flight = partition.deliveries.in_flight(group.number)
+                yield Standing(partition.number, lag, in_flight, partition.deliveries.waiting(group.number))
+
+    def _lanes_of(self, group: Group) -> Iterator[LaneReading | None]:
+        for found in self._service.statistics.counted_lanes(group):
+            if found is None:
+                yield None
+            else:
+                ready, waited_ms = found
+                yield LaneReading(ready, [ms / 1000 for ms in waited_ms])
 
     def broker(self) -> BrokerReading:
         broker = self._service.broker
@@ -85,4 +117,5 @@ class Readings:
             connections=dict(self._service.connections),
             in_flight_bytes=broker.requests.held + broker.replies.held,
             fsync_latency=broker.fsync_latency,
+            delay_lateness=broker.alarms.lateness,
         )

@@ -1,4 +1,6 @@
-"""A member of a group, over one connection at a time: join, poll, commit, leave.
+"""A member of a group, over one connection at a time: join, poll, settle, leave.
+
+Settle with a commit, everything up to an offset, or message by message: ack, nack, reject, extend.
 
 It keeps what a member must remember between polls: its id, what it was last told, and the last reply that arrived, so
 that a reply lost on the way comes again. A reply that is not understood counts as one that did not arrive. When the
@@ -6,16 +8,20 @@ connection is lost give it another one (`connection`); the broker still knows th
 does nothing by itself.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
+from pyroaring import BitMap64
 
+from goqueue import codec
+from goqueue.base.offset_sets import gathered, runs
 from goqueue.client.connection import Connection
 from goqueue.model import limits
 from goqueue.model.errors import NotOwner, ProtocolError
-from goqueue.wire.codes import CODES, POLL_BLOCK
-from goqueue.wire.polls import UNKNOWN, PollRequest, Row, unpack_poll_reply
+from goqueue.wire.codes import CODES, POLL_BLOCK, SETTLE_BLOCK
+from goqueue.wire.polls import UNKNOWN, PollReply, PollRequest, Row, unpack_poll_reply
+from goqueue.wire.settles import NO_ARGUMENT, Action, Claim, OffsetRange, SettleRequest, unpack_settle_reply
 
 _NOTHING_RECEIVED: Final = 0
 """Not UNKNOWN: also the very first reply comes again when it is lost."""
@@ -36,7 +42,10 @@ _DECODER: Final = msgspec.json.Decoder(News)
 
 
 class Delivered(NamedTuple):
-    """Messages of one partition. `block` is valid as long as somebody holds it."""
+    """Messages of one partition. `block` is valid as long as somebody holds it.
+
+    `topic_id`, `group` and `token` are for the broker, which wants them back when single messages are settled.
+    """
 
     topic: str
     partition: int
@@ -46,6 +55,21 @@ class Delivered(NamedTuple):
     deliveries: int
     records: int
     block: memoryview
+    topic_id: int
+    group: int
+    token: int
+
+    @property
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """The offsets of the messages."""
+        offsets = codec.scan(self.block).offsets
+        if len(offsets) and offsets[-1] - offsets[0] + 1 == len(offsets):
+            return ((offsets[0], offsets[-1] + 1),)
+        return tuple(runs(gathered(offsets)))
+
+
+Some = tuple[Delivered, Iterable[int]]
+"""Some of the messages that were delivered together: those with these offsets."""
 
 
 class Member:
@@ -77,12 +101,16 @@ class Member:
         return self.news.assigned_partitions
 
     async def poll(
-        self, *, max_messages: int = 500, max_bytes: int = limits.MIB, max_wait_ms: int = 0
+        self, *, max_messages: int = 500, max_bytes: int = limits.MIB, max_wait_ms: int = 0, visibility_ms: int = 0
     ) -> list[Delivered]:
-        """Messages, or none when the time is up or there is news. What was revoked before counts as heard of."""
+        """Messages, or none when the time is up or there is news. What was revoked before counts as heard of.
+
+        `visibility_ms` is how long they are held for this member; 0 for what it said when it joined, or the topic says.
+        """
         request = PollRequest(
-            self.group, self.member_id, max_bytes, max_messages, max_wait_ms, self._received, self._version
-        )
+            self.group, self.member_id, max_bytes, max_messages, max_wait_ms, self._received, self._version,
+            visibility_ms,
+        )  # fmt: skip
         payload = await self.connection.call(
             POLL_BLOCK, (request.pack(),), timeout_s=self.connection.call_timeout_s + max_wait_ms / 1000
         )
@@ -90,7 +118,7 @@ class Member:
         if reply.news:
             self._hear(reply.news)
             self._version = reply.version
-        delivered = [self._show(row, reply.number) for row in rows]
+        delivered = [self._show(row, reply) for row in rows]
         if rows:
             self._received = reply.number
         return delivered
@@ -104,13 +132,51 @@ class Member:
         self.news = news
         self._names.update(names)
 
-    def _show(self, row: Row, poll: int) -> Delivered:
+    def _show(self, row: Row, reply: PollReply) -> Delivered:
         topic = self._names.get(row.topic_id)
         if topic is None:
             self._version = UNKNOWN  # then the next reply tells the ids again
             raise ProtocolError(f"messages of a topic with id {row.topic_id:016x}, which this member did not join")
-        block = memoryview(row.block)
-        return Delivered(topic, row.partition, row.epoch, poll, row.next_offset, row.deliveries, row.records, block)
+        return Delivered(
+            topic, row.partition, row.epoch, reply.number, row.next_offset, row.deliveries, row.records,
+            memoryview(row.block), row.topic_id, reply.group, row.token,
+        )  # fmt: skip
+
+    # --- settling message by message
+
+    async def ack(self, what: Iterable[Delivered | Some]) -> list[Some]:
+        """Done with these. What was refused: those were settled before, given back, or delivered again since."""
+        return await self._settle(Action.ACK, what)
+
+    async def nack(self, what: Iterable[Delivered | Some], *, delay_ms: int | None = None) -> list[Some]:
+        """Deliver these again, after a delay or as their topic says. What was refused."""
+        return await self._settle(Action.NACK, what, NO_ARGUMENT if delay_ms is None else delay_ms)
+
+    async def reject(self, what: Iterable[Delivered | Some], reason: str = "") -> list[Some]:
+        """Never deliver these again. What was refused."""
+        return await self._settle(Action.REJECT, what, reason=reason)
+
+    async def extend(self, what: Iterable[Delivered | Some], span_ms: int) -> list[Some]:
+        """Hold these for so long from now. What was refused."""
+        return await self._settle(Action.EXTEND, what, span_ms)
+
+    async def _settle(
+        self, action: Action, what: Iterable[Delivered | Some], argument: int = NO_ARGUMENT, reason: str = ""
+    ) -> list[Some]:
+        """With one request, unless that would be too many messages."""
+        refused: list[Some] = []
+        for batch in _batches(what):
+            claims = [claim for _, claim in batch]
+            request = SettleRequest(action, batch[0][0].group, claims, argument, reason)
+            reply = unpack_settle_reply(await self.connection.call(SETTLE_BLOCK, (request.pack(),)), len(claims))
+            refused += [
+                (delivered, [offset for first, end in ranges for offset in range(first, end)])
+                for (delivered, _), ranges in zip(batch, reply, strict=True)
+                if ranges
+            ]
+        return refused
+
+    # --- settling up to an offset
 
     async def commit(self, delivered: Iterable[Delivered], *, generation: int | None = None) -> None:
         """Settle these and what was delivered before them in the same partitions; nothing that came after them.
@@ -152,6 +218,29 @@ class Member:
 
     async def leave(self) -> None:
         await self.connection.ask(CODES["leave_group"], {"group": self.group, "member_id": self.member_id})
+
+
+def _batches(what: Iterable[Delivered | Some]) -> Iterator[list[tuple[Delivered, Claim]]]:
+    """What fits into one request: of one group, and not too many."""
+    batch: list[tuple[Delivered, Claim]] = []
+    left = limits.MAX_HANDLES
+    for each in what:
+        delivered, ranges = (each, each.ranges) if isinstance(each, Delivered) else _ranges_of(each)
+        if not ranges:
+            continue
+        claim = Claim(delivered.topic_id, delivered.partition, delivered.poll, delivered.token, ranges)
+        if batch and (claim.messages > left or batch[0][0].group != delivered.group):
+            yield batch
+            batch, left = [], limits.MAX_HANDLES
+        batch.append((delivered, claim))
+        left -= claim.messages
+    if batch:
+        yield batch
+
+
+def _ranges_of(some: Some) -> tuple[Delivered, tuple[OffsetRange, ...]]:
+    delivered, offsets = some
+    return delivered, tuple(runs(BitMap64([*offsets])))
 
 
 def _understand(reply: dict[str, Any]) -> News:

@@ -17,7 +17,6 @@ from goqueue.model.settings import Fsync
 _MAX_HOURS: Final = limits.MAX_DURATION_MS // (3600 * 1000)
 _NO_GRPC: Final = "gRPC is not built yet"
 _NO_CLUSTER: Final = "several nodes are not built yet"
-_NO_LEASES: Final = "acknowledging single messages is not built yet"
 _ONE_WAY: Final = "consumers keep the partitions that do not move, there is no other way"
 _BY_BYTES: Final = "the time index goes by bytes, with storage.indexIntervalBytes"
 _MIN_HEARTBEAT_MS: Final = 100
@@ -208,17 +207,17 @@ KEYS: Final = (
     Key(
         path="defaults.delivery.visibilityTimeout",
         variable="GOQUEUE_DEFAULTS_DELIVERY_VISIBILITY_TIMEOUT",
-        kind=Duration(),
+        kind=_Span(limits.MIN_VISIBILITY_MS, limits.MAX_VISIBILITY_MS),
         default="30s",
-        lacks=_NO_LEASES,
+        field="topic.visibility_ms",
         about="How long a consumer may keep a message before it is delivered again.",
     ),
     Key(
         path="defaults.delivery.maxRetries",
         variable="GOQUEUE_DEFAULTS_DELIVERY_MAX_RETRIES",
-        kind=Whole(0),
+        kind=Whole(0, limits.MAX_RETRIES),
         default="3",
-        lacks=_NO_LEASES,
+        field="topic.max_retries",
         about="Deliveries after the first one before a message is a dead letter.",
     ),
     Key(
@@ -226,7 +225,7 @@ KEYS: Final = (
         variable="GOQUEUE_DEFAULTS_DELIVERY_DLQ_ENABLED",
         kind=Switch(),
         default="true",
-        lacks=_NO_LEASES,
+        field="topic.dlq_enabled",
         about="Keep dead letters in a topic of their own.",
     ),
     Key(

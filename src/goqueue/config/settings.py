@@ -33,7 +33,7 @@ class Listeners(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """How a topic is kept whose creator did not say otherwise."""
+    """How a topic is kept and delivered whose creator did not say otherwise."""
 
     partitions: int
     retention_hours: int | None
@@ -42,6 +42,9 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True):
     index_interval_bytes: int
     fsync: Fsync
     fsync_interval_ms: int
+    visibility_ms: int
+    max_retries: int
+    dlq_enabled: bool
 
 
 class ProducerDefaults(msgspec.Struct, frozen=True, kw_only=True):

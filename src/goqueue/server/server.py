@@ -135,6 +135,9 @@ def broker_settings(settings: Settings) -> BrokerSettings:
             retention_bytes=topic.retention_bytes,
             segment_bytes=topic.segment_bytes,
             fsync=topic.fsync,
+            visibility_ms=topic.visibility_ms,
+            max_retries=topic.max_retries,
+            dlq_enabled=topic.dlq_enabled,
         ),
         partitions=topic.partitions,
     )

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from prometheus_client import PlatformCollector, ProcessCollector, generate_latest
@@ -19,6 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from goqueue.telemetry.meters import (
     ALL_PARTITIONS,
+    LANES,
     OTHER_GROUPS,
     OTHER_TOPICS,
     GroupMeterSet,
@@ -38,6 +39,10 @@ MAX_LAG_LOOKS: Final = 100_000
 """Lags that one scrape looks at, each a few microseconds; the groups that come last are left out."""
 MAX_SERIES_LAGS: Final = 1000
 """Partitions, over all groups, with a lag of their own; of a topic that does not fit in whole the lags are added up."""
+PART_LANE_LOOKS: Final = 16
+"""Segments whose lanes are counted before the loop may do something else: about a millisecond, if a view is needed."""
+MAX_LANE_LOOKS: Final = 20_000
+"""Partitions of groups, and segments in them, that one scrape counts; the groups that come last are left out."""
 
 _T = TypeVar("_T")
 
@@ -57,22 +62,45 @@ class TopicReading(msgspec.Struct, frozen=True):
 
     meters: TopicMeters
     partitions: Iterable[PartitionReading]
+    delayed: int = 0
+    """Messages that are not due."""
+    outbox: int = 0
+    """Dead letters that are not written yet."""
+
+
+class Standing(NamedTuple):
+    """How many messages of a partition a group has not settled, and how many of those it has, or failed with."""
+
+    partition: int
+    lag: int
+    in_flight: int = 0
+    waiting: int = 0
+    """Not tried again yet."""
 
 
 class LagReading(msgspec.Struct, frozen=True):
     """How far a group is behind in the partitions of one topic."""
 
     topic: str
-    lags: Iterable[tuple[int, int]]
-    """Partition, and how many of its messages are not settled; each is looked at when it is this one's turn."""
+    lags: Iterable[Standing]
+    """Each partition is looked at when it is its turn."""
+
+
+class LaneReading(NamedTuple):
+    """What a group has in each lane of a partition, or of a part of it, and how long each lane has waited."""
+
+    ready: Sequence[int]
+    waited_s: Sequence[float]
 
 
 class GroupReading(msgspec.Struct, frozen=True):
-    """What a group is like now. Its lags may be asked for some loop turns later."""
+    """What a group is like now. Its lags and lanes may be asked for some loop turns later."""
 
     group: str
     members: int
     lags: Iterable[LagReading]
+    lanes: Iterable[LaneReading | None] = ()
+    """Of all its partitions; None when that cannot be told without a disk."""
 
 
 class GroupsReading(msgspec.Struct, frozen=True):
@@ -84,12 +112,13 @@ class GroupsReading(msgspec.Struct, frozen=True):
 
 
 class BrokerReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What the broker is like now. `fsync_latency` is None where nobody measures it."""
+    """What the broker is like now. A histogram is None where nobody measures it."""
 
     ready: bool
     connections: Mapping[str, int]
     in_flight_bytes: int
     fsync_latency: Histogram | None = None
+    delay_lateness: Histogram | None = None
 
 
 class Source(Protocol):
@@ -123,6 +152,11 @@ _REQUEST_LATENCY: Final = Family(
     "goqueue_request_latency_seconds", ("door", "operation"), "From a request's arrival to its answer, waits included."
 )
 _FSYNC_LATENCY: Final = Family("goqueue_fsync_latency_seconds", (), "How long an fsync of a log took.")
+_LATENESS: Final = Family(
+    "goqueue_delay_lateness_seconds",
+    (),
+    "How late delayed messages became ready: of all that did so together, how late the first one was at most.",
+)
 _ERRORS: Final = Family(
     "goqueue_produce_errors_total", ("topic", "error_type"), "Publish requests that failed, by the code of the error."
 )
@@ -140,6 +174,14 @@ _TOPIC_COUNTERS: Final = tuple(
         ("goqueue_duplicates_total", "duplicates", "Messages that came again and were recognised, so not appended."),
         ("goqueue_messages_read_total", "messages_read", "Messages handed to readers."),
         ("goqueue_bytes_read_total", "bytes_read", "Bytes of the records handed to readers."),
+        ("goqueue_dead_letters_total", "dead_letters", "Messages of a topic written to its dead-letter topic."),
+    )
+)
+_TOPIC_GAUGES: Final = tuple(
+    Family(name, _OF_A_TOPIC, text)
+    for name, text in (
+        ("goqueue_delayed_pending", "Delayed messages that are not due."),
+        ("goqueue_dead_letters_pending", "Dead letters that are not written yet."),
     )
 )
 _PARTITION_GAUGES: Final = tuple(
@@ -180,7 +222,38 @@ _CONSUMPTION_COUNTERS: Final = tuple(
             "missed",
             "Messages that retention or damage took before a group was handed them.",
         ),
+        ("goqueue_acks_total", "acked", "Messages that a group settled by their handles."),
+        ("goqueue_nacks_total", "nacked", "Messages that a group gave back, to be tried again."),
+        ("goqueue_rejects_total", "rejected", "Messages that a group gave up."),
+        ("goqueue_lapses_total", "lapsed", "Messages that a group was handed and did not settle in time."),
+        ("goqueue_messages_expired_total", "expired", "Messages that were too old to be handed to a group."),
     )
+)
+_DEAD: Final = Family(
+    "goqueue_messages_dead_total",
+    ("group", "topic", "reason"),
+    "Messages that a group is not handed any more, whether they become dead letters or not.",
+)
+_HELD: Final = tuple(
+    Family(name, ("group", "topic"), text)
+    for name, text in (
+        ("goqueue_messages_in_flight", "Messages that a group was handed, has not settled, and has time for."),
+        ("goqueue_retries_waiting", "Messages that failed in a group and are not tried again yet."),
+    )
+)
+_LANE_SERVED: Final = Family("goqueue_lane_served_total", ("group", "lane"), "Messages of a lane handed to a group.")
+_LANE_READY: Final = Family(
+    "goqueue_lane_ready", ("group", "lane"), "Messages of a lane that a group could be handed now."
+)
+_LANE_WAITED: Final = Family(
+    "goqueue_lane_waited_seconds",
+    ("group", "lane"),
+    "How long a lane has had something and was not served, in the partition where that is longest.",
+)
+_WITHOUT_LANES: Final = Family(
+    "goqueue_groups_without_lanes",
+    (),
+    "Groups that goqueue_lane_ready leaves out, because there is too much to count or it is not in memory.",
 )
 
 
@@ -203,7 +276,7 @@ class Exposition:
     def parts(self) -> Iterator[bytes]:
         """The text piece by piece. The loop may do other work between two pieces, and move meters meanwhile."""
         broker = self._source.broker()
-        extents = self._extents()
+        extents, sums = self._extents()
         topics = tuple(self._topics)
         requests = tuple(self._requests)
         groups = self._source.groups()
@@ -220,6 +293,8 @@ class Exposition:
         yield from _histogram(_REQUEST_LATENCY, (((one.door, one.operation), one.latency) for one in requests))
         if broker.fsync_latency is not None:
             yield from _histogram(_FSYNC_LATENCY, [((), broker.fsync_latency)])
+        if broker.delay_lateness is not None:
+            yield from _histogram(_LATENESS, [((), broker.delay_lateness)])
 
         for family, count_of in _TOPIC_COUNTERS:
             yield from _counter(family, (((one.topic,), count_of(one)) for one in topics))
@@ -233,12 +308,27 @@ class Exposition:
         )
         for place, family in enumerate(_PARTITION_GAUGES):
             yield from _gauge(family, ((labels, extent[place]) for labels, extent in extents.items()))
+        for place, family in enumerate(_TOPIC_GAUGES):
+            yield from _gauge(family, (((topic,), sum_[place]) for topic, sum_ in sums.items()))
 
         for family, count_of in _CONSUMPTION_COUNTERS:
             yield from _counter(
                 family,
                 (((one.group, topic), count_of(found)) for one in group_meters for topic, found in one.by_topic()),
             )
+        yield from _counter(
+            _DEAD,
+            (
+                ((one.group, topic, reason), count)
+                for one in group_meters
+                for topic, found in one.by_topic()
+                for reason, count in _items(found.dead.counts)
+            ),
+        )
+        yield from _counter(
+            _LANE_SERVED,
+            (((one.group, lane), count) for one in group_meters for lane, count in zip(LANES, one.served, strict=True)),
+        )
         yield from _counter(_MOVES, (((one.group,), one.moves) for one in group_meters))
         yield from _histogram(_REBALANCE, (((one.group,), one.rebalance) for one in group_meters))
         yield from _histogram(_PAUSE, (((one.group,), one.pause) for one in group_meters))
@@ -254,11 +344,14 @@ class Exposition:
             by_label[label] = by_label.get(label, 0) + count
         return [((label,), count) for label, count in by_label.items()]
 
-    def _extents(self) -> dict[tuple[str, str], tuple[int, int, int, int]]:
-        """By topic and partition label, in the order of the gauges; what shares labels is added up."""
+    def _extents(self) -> tuple[dict[tuple[str, str], tuple[int, int, int, int]], dict[str, tuple[int, int]]]:
+        """By topic and partition, and by topic, in the order of the gauges; what shares labels is added up."""
         extents: dict[tuple[str, str], tuple[int, int, int, int]] = {}
+        sums: dict[str, tuple[int, int]] = {}
         for topic in self._source.topics():
             meters = self._topics.shown_as(topic.meters)
+            delayed, outbox = sums.get(meters.topic, (0, 0))
+            sums[meters.topic] = delayed + topic.delayed, outbox + topic.outbox
             for one in topic.partitions:
                 labels = meters.topic, meters.partition_label(one.partition)
                 size, segments, start, end = extents.get(labels, (0, 0, 0, 0))
@@ -268,7 +361,7 @@ class Exposition:
                     start + one.start_offset,
                     end + one.end_offset,
                 )
-        return extents
+        return extents, sums
 
 
 # --- groups, a few at a time
@@ -286,43 +379,89 @@ def _group_gauges(reading: GroupsReading) -> Iterator[bytes]:
     yield from _gauge(
         _GROUP_MEMBERS, (((label,), sum(one.members for one in found)) for label, found in by_label.items())
     )
-    series, left_out = yield from _lags(by_label)
+    series, held, left_out = yield from _lags(by_label)
     yield from _gauge(_LAG, series.items())
     yield from _gauge(_WITHOUT_LAG, [((), left_out)])
+    for place, family in enumerate(_HELD):
+        yield from _gauge(family, ((labels, counts[place]) for labels, counts in held.items()))
+    lanes, left_out = yield from _lanes(by_label)
+    for place, family in enumerate((_LANE_READY, _LANE_WAITED)):
+        yield from _gauge(
+            family,
+            (
+                ((label, lane), value)
+                for label, found in lanes.items()
+                for lane, value in zip(LANES, found[place], strict=True)
+            ),
+        )
+    yield from _gauge(_WITHOUT_LANES, [((), left_out)])
 
 
 def _lags(
     by_label: Mapping[str, Sequence[GroupReading]],
-) -> Generator[bytes, None, tuple[dict[tuple[str, str, str], int], int]]:
-    """The series, and how many groups are left out. Yields empty parts, so that the loop gets its turns.
+) -> Generator[bytes, None, tuple[dict[tuple[str, str, str], int], dict[tuple[str, str], tuple[int, int]], int]]:
+    """The series, by group and topic what is in flight and what waits, and how many groups are left out.
 
-    Of a label all series are there or none is: half a sum would look like a small lag.
+    Yields empty parts, so that the loop gets its turns. Of a label all series are there or none is: half a sum would
+    look like a small lag.
     """
     series: dict[tuple[str, str, str], int] = {}
+    held: dict[tuple[str, str], tuple[int, int]] = {}
     looks = 0
     free = MAX_SERIES_LAGS
     told = 0
     for label, groups in by_label.items():
         own: dict[tuple[str, str, str], int] = {}
-        summed = Tally(OTHER_TOPICS)
+        summed, in_flight, waiting = Tally(OTHER_TOPICS), Tally(OTHER_TOPICS), Tally(OTHER_TOPICS)
         for topic, lags in ((one.topic, one.lags) for group in groups for one in group.lags):
-            found: list[tuple[int, int]] = []
+            found: list[Standing] = []
             for one in lags:
                 found.append(one)
                 looks += 1
                 if looks % PART_LOOKS == 0:
                     yield b""
                 if looks > MAX_LAG_LOOKS:
-                    return series, sum(map(len, by_label.values())) - told
+                    return series, held, sum(map(len, by_label.values())) - told
             if label != OTHER_GROUPS and len(own) + len(found) <= free:
-                own.update(((label, topic, str(partition)), lag) for partition, lag in found)
+                own.update(((label, topic, str(one.partition)), one.lag) for one in found)
             else:
-                summed.add(topic, sum(lag for _, lag in found))
+                summed.add(topic, sum(one.lag for one in found))
+            in_flight.add(topic, sum(one.in_flight for one in found))
+            waiting.add(topic, sum(one.waiting for one in found))
         free -= len(own)
         told += len(groups)
         series |= own
         series.update(((label, topic, ALL_PARTITIONS), lag) for topic, lag in summed.counts.items())
-    return series, 0
+        held.update(((label, topic), (count, waiting.counts[topic])) for topic, count in in_flight.counts.items())
+    return series, held, 0
+
+
+def _lanes(
+    by_label: Mapping[str, Sequence[GroupReading]],
+) -> Generator[bytes, None, tuple[dict[str, tuple[list[int], list[float]]], int]]:
+    """What each label has in its lanes and how long those have waited, and how many groups are left out, as for lags.
+
+    A label is told if everything of it is known.
+    """
+    found: dict[str, tuple[list[int], list[float]]] = {}
+    everybody = sum(map(len, by_label.values()))
+    looks = told = 0
+    for label, groups in by_label.items():
+        ready, waited = [0] * len(LANES), [0.0] * len(LANES)
+        for one in (reading for group in groups for reading in group.lanes):
+            looks += 1
+            if looks % PART_LANE_LOOKS == 0:
+                yield b""
+            if looks > MAX_LANE_LOOKS:
+                return found, everybody - told
+            if one is None:
+                break
+            ready = [count + more for count, more in zip(ready, one.ready, strict=True)]
+            waited = [max(pair) for pair in zip(waited, one.waited_s, strict=True)]
+        else:
+            found[label] = ready, waited
+            told += len(groups)
+    return found, everybody - told
 
 
 # --- families, a few series at a time

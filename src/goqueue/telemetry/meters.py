@@ -8,9 +8,11 @@ Knows nothing of Prometheus, nor of where sizes and offsets come from: see `expo
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final, Protocol
+
+from goqueue.model.record import Lane
 
 MAX_SERIES_TOPICS: Final = 200
 """Topics with labels of their own; those opened after them are added up under `OTHER_TOPICS`."""
@@ -28,7 +30,10 @@ ALL_PARTITIONS: Final = "_all"
 OTHER: Final = "other"
 """An operation, door, code or error type that has no label of its own."""
 
-TOTALS: Final = ("messages_produced", "bytes_produced", "duplicates", "messages_read", "bytes_read")
+LANES: Final = tuple(lane.name.lower() for lane in Lane)
+"""By number, the labels of the priority lanes."""
+
+TOTALS: Final = ("messages_produced", "bytes_produced", "duplicates", "messages_read", "bytes_read", "dead_letters")
 """The counters of a topic that are added up for the whole broker."""
 
 LATENCY_BOUNDS_S: Final = (
@@ -41,6 +46,8 @@ REBALANCE_BOUNDS_S: Final = (
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
 )  # fmt: skip
 """For what is counted in milliseconds and may last as long as members take to give something up."""
+LATENESS_BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0)
+"""For what should happen at once, and happens late when a loop, a machine or a clock stood still."""
 
 
 class Histogram:
@@ -112,6 +119,7 @@ class TopicMeters:
         "_slots",
         "bytes_produced",
         "bytes_read",
+        "dead_letters",
         "duplicates",
         "errors",
         "messages_produced",
@@ -128,6 +136,8 @@ class TopicMeters:
         self.duplicates = 0
         self.messages_read = 0
         self.bytes_read = 0
+        self.dead_letters = 0
+        """Of this topic, written to the topic for them."""
         self.errors = Tally()
         self.produce_latency = Histogram(LATENCY_BOUNDS_S)
         self._slots = slots
@@ -211,7 +221,7 @@ class Named(Protocol):
 class Consumption:
     """What a group was handed out of one topic, or of all its `OTHER_TOPICS`."""
 
-    __slots__ = ("consumed", "missed", "redelivered")
+    __slots__ = ("acked", "consumed", "dead", "expired", "lapsed", "missed", "nacked", "redelivered", "rejected")
 
     def __init__(self) -> None:
         self.consumed = 0
@@ -220,16 +230,38 @@ class Consumption:
         """Offsets that retention or damage took before they were handed out."""
         self.redelivered = 0
         """Messages handed out that had been handed out before."""
+        self.acked = 0
+        """Messages settled by their handles."""
+        self.nacked = 0
+        self.rejected = 0
+        self.lapsed = 0
+        """Messages that were not settled in time."""
+        self.expired = 0
+        """Messages too old to be handed out."""
+        self.dead = Tally()
+        """Messages that are not handed out any more, by reason: rejected, expired, nacked or lapsed too often."""
+
+    def add(self, other: "Consumption") -> None:
+        """Count what the other one counted, too."""
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for reason, count in other.dead.counts.items():
+            self.dead.add(reason, count)
+
+
+_COUNTS: Final = tuple(name for name in Consumption.__slots__ if name != "dead")
 
 
 class GroupMeters:
     """What happened to one group, or to all of `OTHER_GROUPS`."""
 
-    __slots__ = ("_topics", "group", "moves", "pause", "rebalance")
+    __slots__ = ("_topics", "group", "moves", "pause", "rebalance", "served")
 
     def __init__(self, group: str) -> None:
         self.group = group
         """The label, which is not the name of every group that counts here."""
+        self.served = [0] * len(LANES)
+        """Messages handed out, by lane."""
         self.moves = 0
         """Partitions that went from one member to another."""
         self.rebalance = Histogram(REBALANCE_BOUNDS_S)
@@ -250,10 +282,9 @@ class GroupMeters:
         """As they are now, each with its topic label."""
         return list(self._topics.items())
 
-    def forget(self, topic: str) -> None:
+    def forget(self, topic: str) -> Consumption | None:
         """Make room for another; what is added up stays."""
-        if topic != OTHER_TOPICS:
-            self._topics.pop(topic, None)
+        return self._topics.pop(topic, None) if topic != OTHER_TOPICS else None
 
 
 class GroupMeterSet:
@@ -262,6 +293,8 @@ class GroupMeterSet:
     def __init__(self) -> None:
         self._own: dict[str, GroupMeters] = {}
         self.other = GroupMeters(OTHER_GROUPS)
+        self._gone = Consumption()
+        """What was counted of groups, and of topics of groups, that were deleted."""
         self.moves = 0
         """Of all groups there ever were, and so are the next two."""
         self.rebalance = Histogram(REBALANCE_BOUNDS_S)
@@ -280,12 +313,25 @@ class GroupMeterSet:
 
     def close(self, group: str) -> None:
         """It was deleted: its series end. What was counted in `other` stays counted."""
-        self._own.pop(group, None)
+        closed = self._own.pop(group, None)
+        for _, counted in closed.by_topic() if closed is not None else ():
+            self._gone.add(counted)
 
     def close_topic(self, topic: str) -> None:
         """It was deleted: what groups have of it ends."""
         for meters in self:
-            meters.forget(topic)
+            forgotten = meters.forget(topic)
+            if forgotten is not None:
+                self._gone.add(forgotten)
+
+    def total(self) -> Consumption:
+        """Of all groups and topics there ever were."""
+        total = Consumption()
+        total.add(self._gone)
+        for meters in self:
+            for _, counted in meters.by_topic():
+                total.add(counted)
+        return total
 
     def of(self, group: str) -> GroupMeters:
         return self._own.get(group, self.other)
@@ -301,6 +347,21 @@ class GroupMeterSet:
     def missed(self, group: str, topic: str, messages: int) -> None:
         """Messages cannot be handed out: they are damaged, and passed over."""
         self.of(group).consumption(topic).missed += messages
+
+    def settled(self, group: str, topic: str, how: str, messages: int) -> None:
+        """`how` is the name of a counter."""
+        counted = self.of(group).consumption(topic)
+        setattr(counted, how, getattr(counted, how) + messages)
+
+    def died(self, group: str, topic: str, reason: str, messages: int) -> None:
+        """Messages are not handed out any more, whether they become dead letters or not."""
+        self.of(group).consumption(topic).dead.add(reason, messages)
+
+    def served(self, group: str, taken: Sequence[int]) -> None:
+        """Messages were handed out, so many of each lane."""
+        served = self.of(group).served
+        for lane, count in enumerate(taken):
+            served[lane] += count
 
     def moved(self, group: Named, pause_ms: int) -> None:
         meters = self.of(group.name)

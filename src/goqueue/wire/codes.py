@@ -8,12 +8,14 @@ from typing import Final
 PUBLISH_BLOCK: Final = 1
 FETCH_BLOCK: Final = 2
 POLL_BLOCK: Final = 4
+SETTLE_BLOCK: Final = 5
 
 CODES: Final[dict[str, int]] = {
     "publish_block": PUBLISH_BLOCK,
     "fetch_block": FETCH_BLOCK,
     "metadata": 3,
     "poll_block": POLL_BLOCK,
+    "settle_block": SETTLE_BLOCK,
     "create_topic": 10,
     "list_topics": 11,
     "describe_topic": 12,
@@ -44,7 +46,32 @@ CODES: Final[dict[str, int]] = {
     "describe_group": 59,
     "delete_group": 60,
     "rebalance_stats": 61,
+    "ack": 70,
+    "nack": 71,
+    "reject": 72,
+    "extend_visibility": 73,
+    "group_ack": 74,
+    "group_nack": 75,
+    "list_delayed": 76,
+    "get_delayed": 77,
+    "find_delayed": 78,
+    "cancel_delayed": 79,
+    "move_delayed": 80,
+    "cancel_many_delayed": 81,
+    "create_schedule": 90,
+    "list_schedules": 91,
+    "describe_schedule": 92,
+    "change_schedule": 93,
+    "delete_schedule": 94,
+    "list_dead_letters": 100,
+    "start_redrive": 101,
+    "describe_redrive": 102,
+    "cancel_redrive": 103,
+    "priority_stats": 110,
+    "delay_stats": 111,
+    "reliability_stats": 112,
 }
-"""Name to code. Those that end in `_block` carry bytes of their own (`wire.blocks`, `wire.polls`), the others JSON."""
+"""Name to code. Those that end in `_block` carry bytes of their own (`wire.blocks`, `wire.polls`, `wire.settles`), the
+others JSON."""
 
 NAMES: Final[dict[int, str]] = {code: name for name, code in CODES.items()}

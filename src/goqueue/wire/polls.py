@@ -8,15 +8,16 @@ import struct
 from typing import Final, NamedTuple
 
 from goqueue.model.errors import ProtocolError
-from goqueue.model.limits import MAX_BLOCK_BYTES, MAX_OFFSET, MAX_POLL_MESSAGES, MAX_WAIT_MS
+from goqueue.model.limits import MAX_BLOCK_BYTES, MAX_OFFSET, MAX_POLL_MESSAGES, MAX_VISIBILITY_MS, MAX_WAIT_MS
 from goqueue.wire.frames import Bytes
 
-POLL_REQUEST: Final = struct.Struct(">qqIIIBB")
-"""received, version, most bytes, most messages, longest wait in milliseconds, lengths of two names; then the names."""
-POLL_REPLY: Final = struct.Struct(">qqqIH")
-"""number, version, generation, length of the news, count of rows; then the news, then the rows."""
-ROW: Final = struct.Struct(">QIqqIII")
-"""topic id, partition, assignment epoch, next offset, deliveries, count of records, length; then the records."""
+POLL_REQUEST: Final = struct.Struct(">qqIIIIBB")
+"""received, version, most bytes, most messages, longest wait and time to settle in milliseconds, lengths of two names;
+then the names."""
+POLL_REPLY: Final = struct.Struct(">qqqqIH")
+"""number, version, generation, group number, length of the news, count of rows; then the news, then the rows."""
+ROW: Final = struct.Struct(">QIQqqIII")
+"""topic id, partition, token, assignment epoch, next offset, deliveries, count of records, length; then the records."""
 
 UNKNOWN: Final = -1
 """For `received` or `version`: the client does not keep track."""
@@ -25,7 +26,10 @@ MAX_POLL_BYTES: Final = MAX_BLOCK_BYTES // 2
 
 
 class PollRequest(NamedTuple):
-    """`received` is the number of the last poll whose reply arrived, `version` that of the last news."""
+    """`received` is the number of the last poll whose reply arrived, `version` that of the last news.
+
+    `visibility_ms` is how long the messages are held for the member; 0: as it said when it joined, or its topic says.
+    """
 
     group: str
     member_id: str
@@ -34,12 +38,13 @@ class PollRequest(NamedTuple):
     max_wait_ms: int = 0
     received: int = UNKNOWN
     version: int = UNKNOWN
+    visibility_ms: int = 0
 
     def pack(self) -> bytes:
         try:
             group, member_id = self.group.encode(), self.member_id.encode()
             head = POLL_REQUEST.pack(
-                self.received, self.version, self.max_bytes, self.max_count, self.max_wait_ms,
+                self.received, self.version, self.max_bytes, self.max_count, self.max_wait_ms, self.visibility_ms,
                 len(group), len(member_id),
             )  # fmt: skip
         except (struct.error, UnicodeEncodeError) as error:
@@ -53,23 +58,28 @@ class PollReply(NamedTuple):
     number: int
     version: int
     generation: int
+    group: int
     news: bytes
     rows: int
 
     def pack(self) -> bytes:
         """The rows come behind it."""
-        number, version, generation, news, rows = self
+        number, version, generation, group, news, rows = self
         try:
-            return POLL_REPLY.pack(number, version, generation, len(news), rows) + news
+            return POLL_REPLY.pack(number, version, generation, group, len(news), rows) + news
         except struct.error as error:
             raise ProtocolError(f"a poll_block reply of {rows} rows does not fit its fields: {error}") from None
 
 
 class Row(NamedTuple):
-    """Records of one partition. `deliveries` counts how often they were delivered, this time included."""
+    """Records of one partition. `deliveries` counts how often they were delivered, this time included.
+
+    `token` shows, when they are settled one by one, that they were delivered in this reply.
+    """
 
     topic_id: int
     partition: int
+    token: int
     epoch: int
     next_offset: int
     deliveries: int
@@ -79,7 +89,7 @@ class Row(NamedTuple):
     def pack_head(self) -> bytes:
         """The records come behind it."""
         try:
-            return ROW.pack(*self[:6], len(self.block))
+            return ROW.pack(*self[:7], len(self.block))
         except struct.error as error:
             raise ProtocolError(f"a row of {self.records} records does not fit its fields: {error}") from None
 
@@ -87,9 +97,9 @@ class Row(NamedTuple):
 def unpack_poll_request(payload: Bytes) -> PollRequest:
     """With its bounds brought down to what the product has: more than a limit means the limit."""
     try:
-        received, version, max_bytes, max_count, max_wait_ms, group_length, member_length = POLL_REQUEST.unpack_from(
-            payload
-        )
+        (
+            received, version, max_bytes, max_count, max_wait_ms, visibility_ms, group_length, member_length,
+        ) = POLL_REQUEST.unpack_from(payload)  # fmt: skip
     except struct.error:
         raise ProtocolError(
             f"a poll_block request has at least {POLL_REQUEST.size} bytes, not {len(payload)}"
@@ -113,6 +123,7 @@ def unpack_poll_request(payload: Bytes) -> PollRequest:
         min(max_wait_ms, MAX_WAIT_MS),
         received,
         version,
+        min(visibility_ms, MAX_VISIBILITY_MS),
     )
 
 
@@ -121,24 +132,25 @@ def unpack_poll_reply(payload: Bytes) -> tuple[PollReply, list[Row]]:
     view = memoryview(payload)
     rows: list[Row] = []
     try:
-        number, version, generation, length, count = POLL_REPLY.unpack_from(view)
+        number, version, generation, group, length, count = POLL_REPLY.unpack_from(view)
         position = POLL_REPLY.size + length
         news = bytes(view[POLL_REPLY.size : position])
         for _ in range(count):
-            topic_id, partition, epoch, next_offset, deliveries, records, size = ROW.unpack_from(view, position)
+            *head, size = ROW.unpack_from(view, position)
             position += ROW.size
-            block = view[position : position + size]
-            rows.append(Row(topic_id, partition, epoch, next_offset, deliveries, records, block))
+            rows.append(Row._make((*head, view[position : position + size])))
             position += size
     except struct.error:
         position = -1
     if position != len(view):
         raise ProtocolError(f"a poll_block reply of {len(view)} bytes does not have the lengths it names")
-    if number < 0 or version < 0 or generation < 0:
-        raise ProtocolError(f"a poll_block reply says number {number}, version {version}, generation {generation}")
+    if min(number, version, generation, group) < 0:
+        raise ProtocolError(
+            f"a poll_block reply says number {number}, version {version}, generation {generation}, group {group}"
+        )
     for row in rows:
         _check(row)
-    return PollReply(number, version, generation, news, count), rows
+    return PollReply(number, version, generation, group, news, count), rows
 
 
 def _check(row: Row) -> None:

@@ -16,7 +16,7 @@ from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.groups import Place, Position
 from goqueue.model.names import check_group_name
-from goqueue.model.times import parse_span, parse_time
+from goqueue.model.times import parse_span, parse_time, show_duration
 
 _VALUES: Final = {
     Place.OFFSET: "a whole number",
@@ -44,8 +44,10 @@ async def join_group(service: Service, request: shapes.JoinGroup, group: str) ->
         assignor=request.assignor,
         mode=request.mode,
         auto_commit_ms=interval_ms if request.auto_commit else None,
+        visibility_ms=_visibility(request.visibility),
+        max_unacked=request.max_unacked,
     )
-    begin = partial(broker.settlement.begin, position=_start(request.start))
+    begin = partial(broker.offsets.begin, position=_start(request.start))
     return show_member(await broker.groups.join(command, begin))
 
 
@@ -55,7 +57,7 @@ async def heartbeat(service: Service, request: shapes.Heartbeat, group: str) -> 
 
 
 async def leave_group(service: Service, request: shapes.LeaveGroup, group: str) -> shapes.Left:
-    await service.broker.settlement.leave(*_member(service, group, request.member_id))
+    await service.broker.offsets.leave(*_member(service, group, request.member_id))
     return shapes.Left(left=True)
 
 
@@ -68,14 +70,19 @@ async def park_poll(service: Service, request: shapes.Poll, group: str) -> Turn:
 
 
 async def poll(service: Service, request: shapes.Poll, group: str, parked: Turn) -> shapes.Polled:
-    polled = await service.broker.poller.take(parked, max_messages=request.max_messages, max_bytes=request.max_bytes)
+    polled = await service.broker.poller.take(
+        parked,
+        max_messages=request.max_messages,
+        max_bytes=request.max_bytes,
+        visibility_ms=_visibility(request.visibility),
+    )
     view = polled.view
     return shapes.Polled(
         group_id=group,
         member_id=request.member_id,
         poll=polled.number,
         messages=[
-            show_polled(row.topic.meta.name, row.partition, record, row.deliveries)
+            show_polled(row, record, service.broker.handles, polled)
             for row in polled.rows
             for record in codec.decode(row.chunk.data, verified=True)
             if not record.control
@@ -101,20 +108,20 @@ async def commit(service: Service, request: shapes.Commit, group: str) -> shapes
         topic: {int(number): offset for number, offset in numbers.items()} for topic, numbers in request.offsets.items()
     }
     found, member = _member(service, group, request.member_id)
-    await service.broker.settlement.commit(
+    await service.broker.offsets.commit(
         found, member, offsets, generation=request.generation, received=request.received
     )
     return shapes.Committed(committed=True)
 
 
 async def group_offsets(service: Service, request: shapes.AskOffsets, group: str) -> shapes.GroupOffsets:
-    offsets = await service.broker.settlement.offsets(_group(service, group), request.topic)
+    offsets = await service.broker.offsets.offsets(_group(service, group), request.topic)
     return shapes.GroupOffsets(offsets={topic: _by_text(numbers) for topic, numbers in offsets.items()})
 
 
 async def reset_offsets(service: Service, request: shapes.ResetOffsets, group: str) -> shapes.GroupOffsets:
     position = _position(request.to, request.value)
-    offsets = await service.broker.settlement.reset(
+    offsets = await service.broker.offsets.reset(
         _group(service, group), request.topic, position, partition=request.partition, dry_run=request.dry_run
     )
     return shapes.GroupOffsets(offsets={request.topic: _by_text(offsets)})
@@ -128,12 +135,12 @@ async def group_lag(service: Service, request: shapes.Nothing, group: str) -> sh
                 end=lag.end,
                 lag=lag.lag,
                 lag_seconds=lag.lag_ms / 1000,
-                delayed=0,
+                delayed=lag.delayed,
                 in_flight=lag.in_flight,
             )
             for number, lag in numbers.items()
         }
-        for topic, numbers in (await service.broker.settlement.lag(_group(service, group))).items()
+        for topic, numbers in (await service.broker.offsets.lag(_group(service, group))).items()
     }
     total = sum(lag.lag for numbers in topics.values() for lag in numbers.values())
     return shapes.GroupLag(group_id=group, total_lag=total, topics=topics)
@@ -228,6 +235,16 @@ def _span(name: str, span: str | float, *, least: int = 0, most: int) -> int:
     span_ms = parse_span(span)
     if not least <= span_ms <= most:
         raise InvalidRequest(f"{name} is {span!r}; write from {least // 1000}s to {most // 1000}s")
+    return span_ms
+
+
+def _visibility(span: str | float | None) -> int | None:
+    if span is None:
+        return None
+    span_ms = parse_span(span)
+    if not limits.MIN_VISIBILITY_MS <= span_ms <= limits.MAX_VISIBILITY_MS:
+        longest = show_duration(limits.MAX_VISIBILITY_MS)
+        raise InvalidRequest(f"visibility is {span!r}; write from {limits.MIN_VISIBILITY_MS}ms to {longest}")
     return span_ms
 
 

@@ -22,7 +22,7 @@ from goqueue.model.errors import GoQueueError, InvalidRecord, InvalidRequest, To
 from goqueue.model.names import message_id
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Extension, Lane, Producer, Record
-from goqueue.model.times import parse_time, show_time
+from goqueue.model.times import parse_span, parse_time, show_duration, show_time
 
 _ACKS: Final = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 _LANES: Final[dict[str | int, int]] = {lane.name.lower(): int(lane) for lane in Lane} | {
@@ -98,7 +98,7 @@ class _Batch:
         limit = topic.meta.settings.max_message_bytes
         for ordinal, message in enumerate(self._messages):
             try:
-                record = _to_record(message, limit, producer)
+                record = to_record(message, limit, producer)
             except GoQueueError as error:
                 error.index = ordinal
                 self._refuse([ordinal], error)
@@ -160,9 +160,12 @@ class _Batch:
                 if self._acks is Acks.NONE:
                     results[ordinal] = shapes.PublishResult(partition=partition, priority=priority, durability="none")
                     continue
+                deliver_at = None if place.timestamp == 0 else _due(messages[ordinal], place.timestamp)
                 results[ordinal] = shapes.PublishResult(
                     partition=partition,
                     offset=offset,
+                    delayed=UNSET if deliver_at is None else True,
+                    deliverAt=UNSET if deliver_at is None else show_time(deliver_at),
                     message_id=message_id(name, partition, offset),
                     timestamp=time,
                     priority=priority,
@@ -171,7 +174,8 @@ class _Batch:
                 )
 
 
-def _to_record(message: shapes.Message, limit: int, producer: Producer | None) -> Record:
+def to_record(message: shapes.Message, limit: int, producer: Producer | None) -> Record:
+    """As it is published to a topic that allows so many bytes; raises why it may not be."""
     key, value = message.key, message.value
     decode = _from_base64 if message.encoding == "base64" else _from_text
     key_bytes = None if key is None else decode(key, "key")
@@ -189,14 +193,50 @@ def _to_record(message: shapes.Message, limit: int, producer: Producer | None) -
         raise TooLarge(f"the key has {len(key_bytes or b'')} bytes; it may have {limits.MAX_KEY_BYTES}")
     if size > limit:
         raise TooLarge(f"the message has {size} bytes in key, value and headers; its topic allows {limit}")
+    event_time, deliver_at = _moment("event_time", message.event_time), _deliver_at(message)
+    ttl_ms = None if message.ttl is None else _span("ttl", message.ttl, limits.MIN_TTL_MS)
     extension = None
-    if message.event_time is not None or producer is not None:
-        time = message.event_time
-        event_time = parse_time(time.replace(" ", "+")) if isinstance(time, str) else time
-        if event_time is not None and not 0 <= event_time <= limits.LAST_TIME_MS:
-            raise InvalidRequest(f"event_time is {time!r}; it must lie between the years 1970 and 9999")
-        extension = Extension(event_time=event_time, producer=producer)
+    if (event_time, deliver_at, ttl_ms, producer) != (None, None, None, None):
+        extension = Extension(
+            event_time=event_time,
+            deliver_at=deliver_at,
+            expires_at=None if ttl_ms is None else -ttl_ms,
+            producer=producer,
+        )
     return Record(0, 0, key_bytes, value_bytes, _LANES[message.priority], headers, extension)
+
+
+def _due(message: shapes.Message, appended: int) -> int | None:
+    """When a message that was appended then is delivered; None for at once."""
+    if message.delay is None and message.deliverAt is None:
+        return None
+    deliver_at = _deliver_at(message) or 0
+    due = appended - deliver_at if deliver_at < 0 else deliver_at
+    return due if due > appended else None
+
+
+def _deliver_at(message: shapes.Message) -> int | None:
+    """A time, or how many milliseconds after it is appended, below zero; None for at once."""
+    if message.delay is None:
+        return _moment("deliverAt", message.deliverAt)
+    if message.deliverAt is not None:
+        raise InvalidRequest("a message has a delay or a deliverAt, not both")
+    return -_span("delay", message.delay, 0) or None
+
+
+def _moment(name: str, time: str | int | None) -> int | None:
+    moment = parse_time(time.replace(" ", "+")) if isinstance(time, str) else time
+    if moment is not None and not 0 <= moment <= limits.LAST_TIME_MS:
+        raise InvalidRequest(f"{name} is {time!r}; it must lie between the years 1970 and 9999")
+    return moment
+
+
+def _span(name: str, span: str | float, least_ms: int) -> int:
+    span_ms = parse_span(span)
+    if not least_ms <= span_ms <= limits.MAX_DURATION_MS:
+        longest = show_duration(limits.MAX_DURATION_MS)
+        raise InvalidRequest(f"{name} is {span!r}; write from {show_duration(least_ms)} to {longest}")
+    return span_ms
 
 
 def _from_text(text: str, what: str) -> bytes:

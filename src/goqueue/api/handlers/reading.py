@@ -5,6 +5,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from msgspec import UNSET, UnsetType
+from pyroaring import BitMap64
 
 from goqueue import codec
 from goqueue.api import shapes
@@ -35,7 +36,7 @@ async def read_partition(
 ) -> shapes.Messages:
     opened = service.broker.topics.named(topic)
     found = await _read(service, opened, opened.partition(partition), request, request.max_bytes)
-    messages = [show_read(topic, partition, record) for record in found.records]
+    messages = [show_read(topic, partition, record) for record in _ordered(found.records, request)]
     return shapes.Messages(messages=messages, next_offset=found.next_offset)
 
 
@@ -55,10 +56,23 @@ async def read_topic(service: Service, request: shapes.ReadPartition, topic: str
         await asyncio.sleep(0)  # many partitions take long together: others get their turn
     next_offsets = {str(number): offset for number, offset in page.next_offsets.items()}
     return shapes.TopicMessages(
-        messages=[show_read(topic, number, record) for _, number, _, record in page.rows],
+        messages=[
+            show_read(topic, number, record)
+            for number, record in sorted(
+                ((number, record) for _, number, _, record in page.rows), key=lambda row: _rank(row[1], request)
+            )
+        ],
         next_offsets=next_offsets,
         next_offset=next_offsets["0"] if count == 1 else UNSET,
     )
+
+
+def _rank(record: Record, request: shapes.ReadPartition) -> int:
+    return record.priority if request.order == "priority" else 0
+
+
+def _ordered(records: list[Record], request: shapes.ReadPartition) -> list[Record]:
+    return sorted(records, key=lambda record: _rank(record, request))
 
 
 class _Page:
@@ -138,10 +152,22 @@ async def _read(
             break
         start = chunk.next_offset
         max_bytes -= len(chunk.data)
-        records += [record for record in codec.decode(chunk.data, verified=True) if not record.control]
+        hidden = _hidden(partition) if request.include is UNSET else ()
+        records += [
+            record
+            for record in codec.decode(chunk.data, verified=True)
+            if not record.control and not any(record.offset in offsets for offsets in hidden)
+        ]
         topic.meters.messages_read += chunk.count
         topic.meters.bytes_read += len(chunk.data)
     return _Found(records, start, cut_short and bool(records))
+
+
+def _hidden(partition: Partition) -> tuple[BitMap64, ...]:
+    """What is not due, or never will be."""
+    if partition.sidecar is None:
+        return (partition.delays.pending,)
+    return partition.delays.pending, partition.deliveries.cancelled
 
 
 def _time(text: str | UnsetType) -> int | None:

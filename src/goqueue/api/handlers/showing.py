@@ -1,15 +1,20 @@
 """Records and members as JSON. Of a record, text where it is text, base64 where it is not."""
 
 from base64 import b64encode
-from typing import Any
+from typing import Any, Final
 
 from msgspec import UNSET
 
 from goqueue.api import shapes
+from goqueue.broker.attend import Row
 from goqueue.broker.coordination import View
+from goqueue.broker.poll import Polled
+from goqueue.delivery.handles import Handle, HandleKey
 from goqueue.model.names import message_id
-from goqueue.model.record import Record
+from goqueue.model.record import Extension, Record
 from goqueue.model.times import show_time
+
+_NO_EXTENSION: Final = Extension()
 
 
 def show_read(topic: str, partition: int, record: Record) -> shapes.ReadMessage:
@@ -17,9 +22,16 @@ def show_read(topic: str, partition: int, record: Record) -> shapes.ReadMessage:
     return shapes.ReadMessage(**_fields(topic, partition, record))
 
 
-def show_polled(topic: str, partition: int, record: Record, deliveries: int) -> shapes.PolledMessage:
-    """For a member of a group."""
-    return shapes.PolledMessage(topic=topic, delivery_count=deliveries, **_fields(topic, partition, record))
+def show_polled(row: Row, record: Record, handles: HandleKey, polled: Polled) -> shapes.PolledMessage:
+    """For a member of a group, with a handle to settle it by."""
+    topic = row.topic.meta
+    handle = Handle(topic.name, row.partition, record.offset, row.deliveries, polled.group.number, polled.number)
+    return shapes.PolledMessage(
+        topic=topic.name,
+        delivery_count=row.deliveries,
+        receipt_handle=handles.issue(topic.topic_id, handle),
+        **_fields(topic.name, row.partition, record),
+    )
 
 
 def show_member(view: View) -> shapes.MemberReply:
@@ -33,6 +45,21 @@ def show_news(view: View, topics: dict[str, str]) -> shapes.MemberNews:
 
 
 def _fields(topic: str, partition: int, record: Record) -> dict[str, Any]:
+    extension = record.extension or _NO_EXTENSION
+    event_time, deliver_at = extension.event_time, extension.deliver_at
+    return {
+        "offset": record.offset,
+        "partition": partition,
+        "timestamp": show_time(record.timestamp),
+        "message_id": message_id(topic, partition, record.offset),
+        "event_time": UNSET if event_time is None else show_time(event_time),
+        "deliver_at": UNSET if deliver_at is None else show_time(deliver_at),
+        **show_content(record),
+    }
+
+
+def show_content(record: Record) -> dict[str, Any]:
+    """What its publisher said: key, value, headers and priority, and how they are encoded."""
     try:
         key = None if record.key is None else record.key.decode()
         value = None if record.value is None else record.value.decode()
@@ -46,17 +73,11 @@ def _fields(topic: str, partition: int, record: Record) -> dict[str, Any]:
     headers: dict[str, str] | list[tuple[str, str]] = dict(pairs)
     if len(headers) < len(pairs):
         headers = pairs
-    event_time = None if record.extension is None else record.extension.event_time
     return {
-        "offset": record.offset,
-        "partition": partition,
-        "timestamp": show_time(record.timestamp),
         "key": key,
         "value": value,
         "headers": headers,
         "priority": shapes.LANE_NAMES[record.priority],
-        "message_id": message_id(topic, partition, record.offset),
-        "event_time": UNSET if event_time is None else show_time(event_time),
         "encoding": UNSET if encoding is None else "base64",
     }
 

@@ -1,27 +1,32 @@
 """Topics: create, list, describe, change, delete, add partitions; and metadata for clients."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 
 from goqueue.api import shapes
 from goqueue.api.service import Service
+from goqueue.api.shapes.topics import BackoffConfig, BackoffFields
 from goqueue.broker.partition import Partition
 from goqueue.broker.topic import OpenTopic
-from goqueue.model.errors import InvalidSetting
+from goqueue.model.errors import InvalidRequest, InvalidSetting
 from goqueue.model.names import format_topic_id
-from goqueue.model.times import show_time
-from goqueue.model.topic import TopicSettings
+from goqueue.model.times import parse_span, show_duration, show_time
+from goqueue.model.topic import Backoff, TopicSettings
 
-_REPLICATION = ("replication_factor", "min_insync_replicas")
+_REPLICATION: Final = ("replication_factor", "min_insync_replicas")
 """Accepted at the only value there is, and not kept."""
+_SPANS: Final = {"visibility_timeout": "visibility_ms", "message_ttl": "message_ttl_ms"}
+"""Durations, and what the model calls them."""
 
 
 async def create_topic(service: Service, request: shapes.CreateTopic) -> shapes.TopicCreated:
     broker = service.broker
     partitions = broker.settings.partitions if request.num_partitions is UNSET else request.num_partitions
-    settings = msgspec.structs.replace(broker.settings.topic, **_changes(request))
+    changes = _changes(request, lambda: broker.settings.topic)
+    settings = msgspec.structs.replace(broker.settings.topic, **changes)
     topic = await broker.topics.create(request.name, partitions, settings, broker.clock())
     return shapes.TopicCreated(
         name=topic.meta.name,
@@ -40,10 +45,11 @@ async def describe_topic(service: Service, request: shapes.Nothing, topic: str) 
 
 
 async def change_topic(service: Service, request: shapes.TopicSettingsFields, topic: str) -> shapes.TopicDescription:
-    changes = _changes(request)
+    topics = service.broker.topics
+    changes = _changes(request, lambda: topics.named(topic).meta.settings)
     if not changes:
-        return _describe(service.broker.topics.named(topic))
-    return _describe(await service.broker.topics.change(topic, changes, service.broker.clock()))
+        return _describe(topics.named(topic))
+    return _describe(await topics.change(topic, changes, service.broker.clock()))
 
 
 async def delete_topic(service: Service, request: shapes.Nothing, topic: str) -> shapes.TopicDeleted:
@@ -82,18 +88,38 @@ async def metadata(service: Service, request: shapes.AskMetadata) -> shapes.Meta
     )
 
 
-def _changes(request: shapes.TopicSettingsFields) -> dict[str, Any]:
-    """The settings a request sets, as the model has them."""
+def _changes(request: shapes.TopicSettingsFields, before: Callable[[], TopicSettings]) -> dict[str, Any]:
+    """The settings a request sets, as the model has them; `before` is where parts that it leaves out come from."""
     changes: dict[str, Any] = {}
     for name in shapes.TopicSettingsFields.__struct_fields__:
         value = getattr(request, name)
         if value is UNSET or name in _REPLICATION:
             continue
-        changes[name] = None if value == shapes.UNLIMITED and name.startswith("retention_") else value
+        if name in _SPANS:
+            changes[_SPANS[name]] = None if value is None else _span_ms(name, value)
+        elif name == "backoff":
+            changes[name] = _backoff(value, before().backoff)
+        else:
+            changes[name] = None if value == shapes.UNLIMITED and name.startswith("retention_") else value
     hours = changes.get("retention_hours")
     if hours is not None and hours < 0:
         raise InvalidSetting(f"retention_hours is {hours}; it must be at least 0, or -1 for no limit")
     return changes
+
+
+def _backoff(request: BackoffFields, before: Backoff) -> Backoff:
+    return Backoff(
+        base_ms=before.base_ms if request.base is UNSET else _span_ms("backoff.base", request.base),
+        factor=before.factor if request.factor is UNSET else request.factor,
+        max_ms=before.max_ms if request.max is UNSET else _span_ms("backoff.max", request.max),
+    )
+
+
+def _span_ms(name: str, span: str | float) -> int:
+    try:
+        return parse_span(span)
+    except InvalidRequest as error:
+        raise InvalidSetting(f"{name}: {error}") from error
 
 
 def _describe(topic: OpenTopic) -> shapes.TopicDescription:
@@ -116,4 +142,24 @@ def _describe(topic: OpenTopic) -> shapes.TopicDescription:
 
 
 def _config(settings: TopicSettings) -> shapes.TopicConfig:
-    return shapes.TopicConfig(**msgspec.structs.asdict(settings), replication_factor=1, min_insync_replicas=1)
+    backoff, ttl_ms = settings.backoff, settings.message_ttl_ms
+    return shapes.TopicConfig(
+        retention_hours=settings.retention_hours,
+        retention_bytes=settings.retention_bytes,
+        cleanup_policy=settings.cleanup_policy,
+        segment_bytes=settings.segment_bytes,
+        fsync=settings.fsync,
+        max_message_bytes=settings.max_message_bytes,
+        visibility_timeout=show_duration(settings.visibility_ms),
+        max_retries=settings.max_retries,
+        backoff=BackoffConfig(
+            base=show_duration(backoff.base_ms), factor=backoff.factor, max=show_duration(backoff.max_ms)
+        ),
+        dlq_enabled=settings.dlq_enabled,
+        message_ttl=None if ttl_ms is None else show_duration(ttl_ms),
+        on_expiry=settings.on_expiry,
+        lane_weights=settings.lane_weights,
+        lane_policy=settings.lane_policy,
+        replication_factor=1,
+        min_insync_replicas=1,
+    )

@@ -33,6 +33,7 @@ Duration = (
     ]
     | Annotated[float, Meta(ge=0, le=1e9)]
 )
+LaneWeight = Annotated[int, Meta(ge=1, le=limits.MAX_LANE_WEIGHT)]
 GroupName = Annotated[str, Meta(pattern=GROUP_PATTERN, examples=["billing"])]
 PriorityName = Literal["critical", "high", "normal", "low", "background"]
 DurabilityName = Literal["none", "written", "replicated", "durable"]

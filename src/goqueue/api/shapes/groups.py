@@ -34,11 +34,15 @@ class JoinGroup(Request, frozen=True, kw_only=True):
     rebalance_timeout: Duration = "30s"
     member_id: MemberId | None = None
     instance_id: Annotated[str, Meta(pattern=CLIENT_PATTERN)] | None = None
-    mode: Mode = Mode.PARTITION
+    mode: Mode | None = None
     assignor: Assignor | None = None
     start: Start = "earliest"
     auto_commit: bool = False
     auto_commit_interval: Duration = "5s"
+    visibility: Duration | None = None
+    """How long it may take for a message; what the topic says if left out."""
+    max_unacked: Annotated[int, Meta(ge=1, le=limits.MAX_UNACKED)] = limits.DEFAULT_UNACKED
+    """How many messages it may hold."""
 
 
 class MemberReply(Reply, frozen=True, kw_only=True):
@@ -88,12 +92,16 @@ class Poll(Request, frozen=True, kw_only=True):
     max_bytes: Annotated[int, Meta(ge=1, le=limits.MAX_JSON_READ_BYTES)] = limits.MAX_JSON_READ_BYTES
     timeout: Duration = "30s"
     received: PollNumber | None = None
+    visibility: Duration | None = None
+    """How long these messages are the member's alone."""
 
 
 class PolledMessage(ReadMessage, frozen=True, kw_only=True, omit_defaults=True):
     topic: str
     delivery_count: int
     """How often it was delivered to this group, this time included."""
+    receipt_handle: str
+    """Names this delivery, to ack, nack, reject or extend it."""
 
 
 class Polled(Reply, frozen=True, kw_only=True):

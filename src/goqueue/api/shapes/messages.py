@@ -4,7 +4,16 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from goqueue.api.shapes.fields import DurabilityName, Offset, PartitionNumber, PriorityName, Reply, Request, Time
+from goqueue.api.shapes.fields import (
+    DurabilityName,
+    Duration,
+    Offset,
+    PartitionNumber,
+    PriorityName,
+    Reply,
+    Request,
+    Time,
+)
 from goqueue.model import limits
 
 
@@ -18,6 +27,12 @@ class Message(Request, frozen=True, kw_only=True):
     headers: dict[str, str] | list[tuple[str, str]] | None = None
     event_time: Time | Annotated[int, Meta(ge=0, le=limits.LAST_TIME_MS)] | None = None
     encoding: Literal["utf-8", "base64"] = "utf-8"
+    delay: Duration | None = None
+    """Deliver it after so long."""
+    deliverAt: Time | Annotated[int, Meta(ge=0, le=limits.LAST_TIME_MS)] | None = None  # noqa: N815
+    """Deliver it at this time; at once if that has passed."""
+    ttl: Duration | None = None
+    """Do not deliver it later than so long after it could be delivered."""
 
 
 AcksName = Literal["none", "leader", "all"]
@@ -55,6 +70,8 @@ class PublishResult(Reply, frozen=True, kw_only=True, omit_defaults=True):
     priority: PriorityName | UnsetType = UNSET
     durability: DurabilityName | UnsetType = UNSET
     duplicate: bool | UnsetType = UNSET
+    delayed: bool | UnsetType = UNSET
+    deliverAt: str | UnsetType = UNSET  # noqa: N815
     error: str | UnsetType = UNSET
     code: str | UnsetType = UNSET
     retriable: bool | UnsetType = UNSET
@@ -73,7 +90,10 @@ class ReadPartition(Request, frozen=True, kw_only=True):
     from_time: Time | UnsetType = UNSET
     to_time: Time | UnsetType = UNSET
     isolation: Literal["read_committed"] = "read_committed"
-    order: Literal["offset"] = "offset"
+    order: Literal["offset", "priority"] = "offset"
+    """priority: the messages of this page by lane, the most urgent first."""
+    include: Literal["delayed"] | UnsetType = UNSET
+    """delayed: also messages that are not due yet."""
 
 
 class ReadMessage(Reply, frozen=True, kw_only=True, omit_defaults=True):
@@ -86,6 +106,8 @@ class ReadMessage(Reply, frozen=True, kw_only=True, omit_defaults=True):
     priority: PriorityName
     message_id: str
     event_time: str | UnsetType = UNSET
+    deliver_at: str | UnsetType = UNSET
+    """When it is, or was, to be delivered, if it was delayed."""
     encoding: Literal["base64"] | UnsetType = UNSET
     """Says how key, value and header values are encoded when they are not all text."""
 

@@ -4,14 +4,22 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
 
-from goqueue.api.shapes.fields import PartitionCount, Reply, Request, TopicName
+from goqueue.api.shapes.fields import Duration, LaneWeight, PartitionCount, Reply, Request, TopicName
 from goqueue.model import limits
 from goqueue.model.settings import Fsync
-from goqueue.model.topic import MAX_MESSAGE_BYTES, CleanupPolicy
+from goqueue.model.topic import MAX_MESSAGE_BYTES, CleanupPolicy, LanePolicy, LaneWeights, OnExpiry
+
+
+class BackoffFields(Request, frozen=True, kw_only=True):
+    """How long a message waits before it is tried again; what is left out stays as it is."""
+
+    base: Duration | UnsetType = UNSET
+    factor: Annotated[float, Meta(ge=1, le=limits.MAX_BACKOFF_FACTOR)] | UnsetType = UNSET
+    max: Duration | UnsetType = UNSET
 
 
 class TopicSettingsFields(Request, frozen=True, kw_only=True):
-    """The settings of a topic; null or -1 for a retention means no limit."""
+    """The settings of a topic; null or -1 for a retention means no limit, and so does null for the TTL."""
 
     retention_hours: Annotated[float, Meta(ge=-1, le=876_000)] | UnsetType | None = UNSET
     retention_bytes: Annotated[int, Meta(ge=-1, le=limits.MAX_OFFSET)] | UnsetType | None = UNSET
@@ -19,6 +27,14 @@ class TopicSettingsFields(Request, frozen=True, kw_only=True):
     segment_bytes: Annotated[int, Meta(ge=limits.MIN_SEGMENT_BYTES, le=limits.MAX_SEGMENT_BYTES)] | UnsetType = UNSET
     fsync: Fsync | UnsetType = UNSET
     max_message_bytes: Annotated[int, Meta(ge=1, le=MAX_MESSAGE_BYTES)] | UnsetType = UNSET
+    visibility_timeout: Duration | UnsetType = UNSET
+    max_retries: Annotated[int, Meta(ge=0, le=limits.MAX_RETRIES)] | UnsetType = UNSET
+    backoff: BackoffFields | UnsetType = UNSET
+    dlq_enabled: bool | UnsetType = UNSET
+    message_ttl: Duration | UnsetType | None = UNSET
+    on_expiry: OnExpiry | UnsetType = UNSET
+    lane_weights: tuple[LaneWeight, LaneWeight, LaneWeight, LaneWeight, LaneWeight] | UnsetType = UNSET
+    lane_policy: LanePolicy | UnsetType = UNSET
     replication_factor: Annotated[int, Meta(ge=1, le=1)] | UnsetType = UNSET
     min_insync_replicas: Annotated[int, Meta(ge=1, le=1)] | UnsetType = UNSET
 
@@ -48,13 +64,29 @@ class OffsetRange(Reply, frozen=True, kw_only=True):
     latest: int
 
 
+class BackoffConfig(Reply, frozen=True, kw_only=True):
+    base: str
+    factor: float
+    max: str
+
+
 class TopicConfig(Reply, frozen=True, kw_only=True):
+    """Durations are written as requests may have them."""
+
     retention_hours: float | None
     retention_bytes: int | None
     cleanup_policy: CleanupPolicy
     segment_bytes: int
     fsync: Fsync
     max_message_bytes: int
+    visibility_timeout: str
+    max_retries: int
+    backoff: BackoffConfig
+    dlq_enabled: bool
+    message_ttl: str | None
+    on_expiry: OnExpiry
+    lane_weights: LaneWeights
+    lane_policy: LanePolicy
     replication_factor: int
     min_insync_replicas: int
 

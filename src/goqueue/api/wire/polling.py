@@ -28,29 +28,33 @@ async def park(broker: Broker, request: PollRequest) -> Turn:
 
 async def take(broker: Broker, request: PollRequest, turn: Turn) -> Polled:
     return await broker.poller.take(
-        turn, max_messages=request.max_count, max_bytes=request.max_bytes, known_version=request.version
+        turn,
+        max_messages=request.max_count,
+        max_bytes=request.max_bytes,
+        known_version=request.version,
+        visibility_ms=request.visibility_ms or None,
     )
 
 
 def pack(broker: Broker, request: PollRequest, polled: Polled) -> list[Bytes]:
     """The parts of a reply."""
-    view = polled.view
+    view, group = polled.view, polled.group.number
     news = b"" if view.version == request.version else _encode(_news(broker, polled))
-    head = PollReply(polled.number, view.version, view.generation, news, len(polled.rows)).pack()
+    head = PollReply(polled.number, view.version, view.generation, group, news, len(polled.rows)).pack()
     parts: list[Bytes] = [head]
     for taken in polled.rows:
-        chunk = taken.chunk
+        topic_id, chunk = taken.topic.meta.topic_id, taken.chunk
+        token = broker.handles.token(topic_id, taken.partition, group, polled.number)
         row = Row(
-            taken.topic.meta.topic_id, taken.partition, taken.epoch, chunk.next_offset, taken.deliveries,
-            chunk.count, chunk.data,
-        )  # fmt: skip
+            topic_id, taken.partition, token, taken.epoch, chunk.next_offset, taken.deliveries, chunk.count, chunk.data
+        )
         parts += (row.pack_head(), chunk.data)
     return parts
 
 
 def _news(broker: Broker, polled: Polled) -> MemberNews:
     view = polled.view
-    member = broker.groups.machine.group(polled.group).member(view.member_id)
+    member = polled.group.member(view.member_id)
     shapes = {name: broker.groups.shape_of(name) for name in member.joined.topics}
     topics = {name: format_topic_id(shape.topic_id) for name, shape in shapes.items() if shape is not None}
     return show_news(view, topics)

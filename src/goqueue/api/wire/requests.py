@@ -15,7 +15,8 @@ import msgspec
 from goqueue.api.listening import T, Undo
 from goqueue.api.operations import BY_CODE, Operation
 from goqueue.api.service import Service
-from goqueue.api.wire import bodies, polling
+from goqueue.api.wire import bodies, polling, settling
+from goqueue.api.wire.settling import Settled
 from goqueue.broker.partition import GONE, Partition
 from goqueue.broker.publish import Receipt
 from goqueue.broker.topic import OpenTopic
@@ -26,9 +27,9 @@ from goqueue.model.publishing import Acks
 from goqueue.storage.reading import Chunk
 from goqueue.telemetry import logs
 from goqueue.telemetry.meters import OTHER, RequestMeters
-from goqueue.wire import blocks, frames, polls
+from goqueue.wire import blocks, frames, polls, settles
 from goqueue.wire.blocks import FetchReply, FetchRequest
-from goqueue.wire.codes import FETCH_BLOCK, NAMES, POLL_BLOCK, PUBLISH_BLOCK
+from goqueue.wire.codes import FETCH_BLOCK, NAMES, POLL_BLOCK, PUBLISH_BLOCK, SETTLE_BLOCK
 from goqueue.wire.failures import pack_error
 from goqueue.wire.frames import Bytes
 from goqueue.wire.polls import PollRequest
@@ -65,7 +66,7 @@ class Connection(Protocol):
 class Requests:
     """Those of one connection."""
 
-    __slots__ = ("_broker", "_connection", "_fetching", "_meters", "_publishing", "_service")
+    __slots__ = ("_broker", "_connection", "_fetching", "_meters", "_publishing", "_service", "_settling")
 
     def __init__(self, service: Service, meters: dict[str, RequestMeters], connection: Connection) -> None:
         self._service = service
@@ -74,6 +75,7 @@ class Requests:
         self._connection = connection
         self._publishing = meters["publish_block"]
         self._fetching = meters["fetch_block"]
+        self._settling = meters["settle_block"]
 
     def handle(self, operation: int, correlation: int, payload: memoryview, begun: float) -> None:
         """The payload is the caller's again when this returns."""
@@ -84,6 +86,8 @@ class Requests:
                 self._fetch(correlation, payload, begun)
             elif operation == POLL_BLOCK:
                 self._poll(correlation, payload, begun)
+            elif operation == SETTLE_BLOCK:
+                self._settle(correlation, payload, begun)
             else:
                 self._call(operation, correlation, bytes(payload), begun)
         except Exception as error:
@@ -258,6 +262,52 @@ class Requests:
             self._break(POLL_BLOCK, correlation, error, begun)
         finally:
             self._connection.end()
+
+    # --- settle_block
+
+    def _settle(self, correlation: int, payload: memoryview, begun: float) -> None:
+        """Written in one piece, like a block that is published; only the answer may wait."""
+        try:
+            self._broker.check()
+            request = settles.unpack_settle_request(payload)
+            most = request.largest_reply
+            reserved = most if most > limits.SMALL_JSON_BYTES else 0
+            if reserved and not self._connection.try_reserve(reserved):
+                raise Busy("there is no room for the reply now; settle less at a time, or try again")
+        except GoQueueError as error:
+            self._refuse(SETTLE_BLOCK, correlation, error, begun)
+            return
+        try:
+            settled = settling.settle(self._broker, request)
+        except BaseException:
+            self._connection.release(reserved)
+            raise
+        if settled.pending:
+            self._connection.begin(len(settled.reply))
+            self._connection.spawn(self._settle_later(correlation, settled, reserved, begun))
+        else:
+            self._settled(correlation, settled, reserved, begun)
+
+    async def _settle_later(self, correlation: int, settled: Settled, reserved: int, begun: float) -> None:
+        try:
+            await settled.pending.safe()
+            self._settled(correlation, settled, reserved, begun)
+            reserved = 0
+        except GoQueueError as error:
+            self._refuse(SETTLE_BLOCK, correlation, error, begun)
+        except Exception as error:
+            self._break(SETTLE_BLOCK, correlation, error, begun)
+        finally:
+            self._connection.release(reserved)
+            self._connection.end(len(settled.reply))
+
+    def _settled(self, correlation: int, settled: Settled, reserved: int, begun: float) -> None:
+        if settled.failure is not None:
+            self._connection.release(reserved)
+            self._refuse(SETTLE_BLOCK, correlation, settled.failure, begun)
+            return
+        self._settling.done("ok", perf_counter() - begun)
+        self._connection.send(SETTLE_BLOCK, correlation, settled.reply, reserved=reserved)
 
     # --- the rest of the table, as JSON
 

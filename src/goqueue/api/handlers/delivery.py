@@ -1,0 +1,195 @@
+"""Settling single messages by their handles, and delayed messages."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec import UNSET
+
+from goqueue.api import shapes
+from goqueue.api.service import Service
+from goqueue.broker.delayed import Delayed
+from goqueue.broker.settle import Fate
+from goqueue.delivery.handles import Handle
+from goqueue.model import limits
+from goqueue.model.errors import GoQueueError, InvalidRequest, StaleHandle
+from goqueue.model.names import message_id
+from goqueue.model.times import parse_span, parse_time, show_duration, show_time
+
+# --- handles
+
+
+async def ack(service: Service, request: shapes.Ack) -> shapes.Settled:
+    return await _settle(service, request, None, service.broker.settlement.ack, _acked)
+
+
+async def group_ack(service: Service, request: shapes.Ack, group: str) -> shapes.Settled:
+    return await _settle(service, request, group, service.broker.settlement.ack, _acked)
+
+
+async def nack(service: Service, request: shapes.Nack) -> shapes.Settled:
+    return await _nack(service, request, None)
+
+
+async def group_nack(service: Service, request: shapes.Nack, group: str) -> shapes.Settled:
+    return await _nack(service, request, group)
+
+
+async def _nack(service: Service, request: shapes.Nack, group: str | None) -> shapes.Settled:
+    delay_ms = None if request.delay is UNSET else _span("delay", request.delay, 0, limits.MAX_BACKOFF_MS)
+
+    async def work(handles: Sequence[Handle]) -> list[Fate]:
+        return await service.broker.settlement.nack(handles, delay_ms)
+
+    return await _settle(service, request, group, work, _nacked)
+
+
+async def reject(service: Service, request: shapes.Reject) -> shapes.Settled:
+    async def work(handles: Sequence[Handle]) -> list[Fate]:
+        return await service.broker.settlement.reject(handles, request.reason)
+
+    return await _settle(service, request, None, work, _rejected)
+
+
+async def extend_visibility(service: Service, request: shapes.ExtendVisibility) -> shapes.Settled:
+    span_ms = _span("timeout", request.timeout, limits.MIN_VISIBILITY_MS, limits.MAX_VISIBILITY_MS)
+
+    async def work(handles: Sequence[Handle]) -> list[Fate]:
+        return await service.broker.settlement.extend(handles, span_ms, service.broker.clock())
+
+    return await _settle(service, request, None, work, _extended)
+
+
+def _acked(fate: Fate) -> shapes.Settled:
+    return shapes.Settled(acknowledged=True)
+
+
+def _nacked(fate: Fate) -> shapes.Settled:
+    if fate.visible_at is None:  # it failed too often
+        return shapes.Settled(requeued=False, dlq_topic=fate.dlq_topic or UNSET)
+    return shapes.Settled(requeued=True, visible_at=show_time(fate.visible_at))
+
+
+def _rejected(fate: Fate) -> shapes.Settled:
+    return shapes.Settled(rejected=True, dlq_topic=fate.dlq_topic or UNSET)
+
+
+def _extended(fate: Fate) -> shapes.Settled:
+    return shapes.Settled(extended=True, new_deadline=UNSET if fate.visible_at is None else show_time(fate.visible_at))
+
+
+async def _settle(
+    service: Service,
+    request: shapes.Ack,
+    group: str | None,
+    work: Callable[[Sequence[Handle]], Awaitable[list[Fate]]],
+    show: Callable[[Fate], shapes.Settled],
+) -> shapes.Settled:
+    """One handle that is refused refuses the request; of many each has a result."""
+    if (request.receipt_handle is UNSET) == (request.receipt_handles is UNSET):
+        raise InvalidRequest("name receipt_handle for one message, or receipt_handles for many")
+    texts = [request.receipt_handle] if request.receipt_handle is not UNSET else list(request.receipt_handles or ())
+    number = None if group is None else service.broker.groups.machine.group(group).number
+    good: list[Handle] = []
+    results: list[Fate | None] = []
+    for text in texts:
+        try:
+            good.append(_checked(service, text, number))
+            results.append(None)
+        except GoQueueError as error:
+            results.append(Fate(error))
+    settled = iter(await work(good))
+    fates = [next(settled) if result is None else result for result in results]
+    if request.receipt_handle is not UNSET:
+        if fates[0].refusal is not None:
+            raise fates[0].refusal
+        return show(fates[0])
+    return shapes.Settled(results=[_shown(fate, show) for fate in fates])
+
+
+def _checked(service: Service, text: str, group: int | None) -> Handle:
+    """A handle that this cluster signed, for a topic that is still the one of then."""
+    handle = service.broker.handles.parse(text)
+    shape = service.broker.topics.shape_of(handle.topic)
+    if shape is None or not service.broker.handles.check(shape[0], text, handle):
+        raise StaleHandle("this is not a handle that was given out for a message that is still there")
+    if group is not None and handle.group != group:
+        raise StaleHandle("this handle is of another group")
+    return handle
+
+
+def _shown(fate: Fate, show: Callable[[Fate], shapes.Settled]) -> shapes.Settled:
+    if fate.refusal is None:
+        return show(fate)
+    return shapes.Settled(error=str(fate.refusal), code=fate.refusal.code, retriable=fate.refusal.retriable)
+
+
+def _span(name: str, span: str | float, least_ms: int, most_ms: int) -> int:
+    span_ms = parse_span(span)
+    if not least_ms <= span_ms <= most_ms:
+        raise InvalidRequest(f"{name} is {span!r}; write from {show_duration(least_ms)} to {show_duration(most_ms)}")
+    return span_ms
+
+
+# --- delayed messages
+
+
+async def list_delayed(service: Service, request: shapes.ListDelayed, topic: str) -> shapes.DelayedList:
+    opened = service.broker.topics.named(topic)
+    found, count = await service.broker.delayed.list(opened, skip=request.skip, limit=request.limit)
+    return shapes.DelayedList(messages=[_show(each) for each in found], count=count)
+
+
+async def get_delayed(
+    service: Service, request: shapes.Nothing, topic: str, partition: int, offset: int
+) -> shapes.DelayedMessage:
+    return _show(await service.broker.delayed.get(service.broker.topics.named(topic), partition, offset))
+
+
+async def find_delayed(service: Service, request: shapes.Nothing, topic: str, offset: int) -> shapes.DelayedMessage:
+    opened = service.broker.topics.named(topic)
+    if len(opened.slots) > 1:
+        raise InvalidRequest(
+            f"{topic} has {len(opened.slots)} partitions and an offset belongs to one: "
+            f"write /topics/{topic}/delayed/0/{offset}"
+        )
+    return _show(await service.broker.delayed.get(opened, 0, offset))
+
+
+async def cancel_delayed(
+    service: Service, request: shapes.Nothing, topic: str, partition: int, offset: int
+) -> shapes.DelayCancelled:
+    await service.broker.delayed.cancel(service.broker.topics.named(topic), partition, offset)
+    return shapes.DelayCancelled(cancelled=True)
+
+
+async def move_delayed(
+    service: Service, request: shapes.MoveDelayed, topic: str, partition: int, offset: int
+) -> shapes.DelayedMessage:
+    if (request.delay is UNSET) == (request.deliverAt is UNSET):
+        raise InvalidRequest("name delay, from now on, or deliverAt")
+    if request.delay is not UNSET:
+        deliver_at = service.broker.clock() + _span("delay", request.delay, 0, limits.MAX_DURATION_MS)
+    else:
+        time = request.deliverAt
+        deliver_at = time if isinstance(time, int) else parse_time(str(time).replace(" ", "+"))
+    opened = service.broker.topics.named(topic)
+    return _show(await service.broker.delayed.move(opened, partition, offset, deliver_at))
+
+
+async def cancel_many_delayed(service: Service, request: shapes.CancelDelayed, topic: str) -> shapes.DelaysCancelled:
+    ids = set(request.ids)
+    failed = await service.broker.delayed.cancel_all(service.broker.topics.named(topic), ids)
+    return shapes.DelaysCancelled(cancelled=len(ids) - len(failed), failed=[list(each) for each in sorted(failed)])
+
+
+def _show(delayed: Delayed) -> shapes.DelayedMessage:
+    record = delayed.record
+    return shapes.DelayedMessage(
+        topic=delayed.topic,
+        partition=delayed.partition,
+        offset=record.offset,
+        message_id=message_id(delayed.topic, delayed.partition, record.offset),
+        deliver_at=show_time(delayed.deliver_at),
+        priority=shapes.LANE_NAMES[record.priority],
+        key=None if record.key is None else record.key.decode("utf-8", "backslashreplace"),
+        state=delayed.state,
+    )
