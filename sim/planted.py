@@ -12,10 +12,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from pyroaring import BitMap64
 
 from goqueue import codec
-from goqueue.delivery.deliveries import Deliveries, Lease, Settle
+from goqueue.delivery.commands import Cancel, Lease, Settle
+from goqueue.delivery.delays import Delays
+from goqueue.delivery.deliveries import Deliveries
 from goqueue.delivery.delivery import Delivery
+from goqueue.delivery.holds import Hold, Wait
+from goqueue.delivery.holds import Lease as HeldLease
+from goqueue.delivery.key_lines import KeyedSelection
+from goqueue.delivery.selection import Selection
 from goqueue.delivery.sidecar import Sidecar
 from goqueue.groups import changes, groups
 from goqueue.groups.group import Group, Part
@@ -24,14 +31,18 @@ from goqueue.io.disk import File
 from goqueue.machine.host import Outcome
 from goqueue.machine.shape import Decision
 from goqueue.model import limits
+from goqueue.producers.sequences import ProducerTable, Verdict
 from goqueue.storage import cleaner, recovery
+from goqueue.storage.delays import AS_WRITTEN, DueTimes
 from goqueue.storage.index import OffsetIndex
 from goqueue.storage.log import Log
 from goqueue.storage.segment import Segment
 from goqueue.storage.synced import Synced, SyncedMark
 from goqueue.storage.walk import Extent
 from sim.disk import SimDisk, SimFile
-from sim.rooms.broker import GroupBroker
+from sim.rooms.core import Core
+from sim.rooms.polling import Poller
+from sim.rooms.topics import Partition
 
 Function = Callable[..., Any]
 
@@ -147,9 +158,9 @@ def _owns_all(_: Function) -> Function:
 
 
 def _safe_at_once(right: Function) -> Function:
-    def submit(sidecar: Sidecar, command: Any, now: int) -> Outcome:
+    def submit(sidecar: Sidecar, command: Any, *, wall: int, now: int) -> Outcome:
         """A commit is called safe when it is written, whatever the mode."""
-        outcome: Outcome = right(sidecar, command, now)
+        outcome: Outcome = right(sidecar, command, wall=wall, now=now)
         return outcome._replace(position=0)
 
     return submit
@@ -220,6 +231,118 @@ def _tells_at_once(_: Function) -> Function:
     return settled
 
 
+def _lapses_do_not_count(right: Function) -> Function:
+    def fail(delivery: Delivery, offsets: BitMap64, poll: int) -> None:
+        """A lease that lapsed never was."""
+        if poll:
+            delivery._let_go(offsets)
+        else:
+            right(delivery, offsets, poll)
+
+    return fail
+
+
+def _unwritten_cancels(right: Function) -> Function:
+    def decide(deliveries: Deliveries, command: Any, now: int) -> Decision:
+        """What is cancelled is known in memory only."""
+        decision: Decision = right(deliveries, command, now)
+        if not isinstance(command, Cancel):
+            return decision
+        for record in decision.records:
+            deliveries.apply(record, 0)
+        return Decision((), decision.reply)
+
+    return decide
+
+
+def _no_heads(right: Function) -> Function:
+    def begin(selection: KeyedSelection, low: int, _: dict[int, int]) -> None:
+        """What was delivered and is not settled does not hold up its key."""
+        right(selection, low, {})
+
+    return begin
+
+
+def _oldest_later(right: Function) -> Function:
+    def stage(selection: Selection, *arguments: Any, **more: Any) -> None:
+        """The oldest of a lane comes after the next one."""
+        right(selection, *arguments, **more)
+        for staged in selection._staged:
+            if len(staged) > 1:
+                selection._unsorted.add(staged.min())
+                staged.discard(staged.min())
+
+    return stage
+
+
+def _as_written(_: Function) -> Function:
+    def due_times(*_: object) -> DueTimes:
+        """Whatever was moved or cancelled: the records say when they are due."""
+        return AS_WRITTEN
+
+    return due_times
+
+
+def _all_new(_: Function) -> Function:
+    def check(*_: object) -> Verdict:
+        """Nothing was written before."""
+        return Verdict(())
+
+    return check
+
+
+def _hasty(right: Function) -> Function:
+    def fire(delays: Delays, *, wall: int, now: int, limit: int) -> BitMap64:
+        """Delays are over before their time."""
+        fired: BitMap64 = right(delays, wall=wall + 200, now=now + 200, limit=limit)
+        return fired
+
+    return fire
+
+
+def _no_waits(right: Function) -> Function:
+    def arm(hold: Hold, now: int) -> int:
+        """Whatever failed is tried again at once."""
+        due: int = right(hold, now)
+        if isinstance(hold, Wait):
+            hold.due = due = now
+        return due
+
+    return arm
+
+
+def _endless_leases(right: Function) -> Function:
+    def arm(hold: Hold, now: int) -> int:
+        """Whoever has a message has it for good."""
+        return int(right(hold, now)) + (limits.MAX_VISIBILITY_MS if isinstance(hold, HeldLease) else 0)
+
+    return arm
+
+
+def _any_handle(_: Function) -> Function:
+    def of_poll(delivery: Delivery, _: int, offsets: BitMap64) -> BitMap64:
+        """Whatever is leased or was tried can be settled by whoever had it once."""
+        return offsets & (delivery.taken | delivery.tries.offsets)
+
+    return of_poll
+
+
+def _nothing_lapsed(_: Function) -> Function:
+    def lapsed_of(*_: object) -> list[int]:
+        """A reply that was lost, and whose lease has lapsed, counts as received."""
+        return []
+
+    return lapsed_of
+
+
+def _never(_: Function) -> Function:
+    def give_up(*_: object) -> BitMap64:
+        """What kills its consumers is delivered for ever."""
+        return BitMap64()
+
+    return give_up
+
+
 _ALL: Final = (
     Bug("log", "skip-fsync", "File.sync does not reach the disk", SimFile, "sync", _does_nothing),
     Bug(
@@ -276,14 +399,56 @@ _ALL: Final = (
         "groups",
         "told-early",
         "grants are told before they are durable",
-        GroupBroker,
+        Core,
         "settled",
         _tells_at_once,
         "one owner",
     ),
+    Bug("groups", "keep-lost", "what a lost reply took stays leased", Poller, "_give_back", _does_nothing, "worked"),
     Bug(
-        "groups", "keep-lost", "what a lost reply took stays leased", GroupBroker, "_give_back", _does_nothing, "worked"
+        "groups",
+        "keep-lapsed",
+        "what a lost reply took counts as received once it has lapsed",
+        Delivery,
+        "lapsed_of",
+        _nothing_lapsed,
     ),
+    Bug(
+        "groups",
+        "lapse-forgets",
+        "a lease that lapses is not counted",
+        Delivery,
+        "fail",
+        _lapses_do_not_count,
+        "attempts",
+    ),
+    Bug(
+        "groups",
+        "never-given-up",
+        "what kills its consumers is delivered for ever",
+        Poller,
+        "_give_up",
+        _never,
+        "attempts",
+    ),
+    Bug("groups", "endless-leases", "leases do not lapse", Hold, "arm", _endless_leases, "on time"),
+    Bug("groups", "any-handle", "stale handles are good", Delivery, "of_poll", _any_handle, "handles"),
+    Bug("groups", "no-backoff", "retries do not wait", Hold, "arm", _no_waits, "early"),
+    Bug("groups", "hasty-delays", "delays are over too early", Delays, "fire", _hasty, "early"),
+    Bug(
+        "groups",
+        "unwritten-cancel",
+        "cancels are not written down",
+        Deliveries,
+        "decide",
+        _unwritten_cancels,
+        "cancelled",
+    ),
+    Bug("groups", "stale-times", "retention does not know of moves", Partition, "due_times", _as_written, "survivors"),
+    Bug("groups", "letters-twice", "dead letters have no sequence", ProducerTable, "check", _all_new, "letters"),
+    Bug("groups", "letters-early", "dead letters do not wait for the disk", Core, "durable", _tells_at_once, "letters"),
+    Bug("groups", "headless-keys", "keys forget who is under way", KeyedSelection, "__init__", _no_heads, "order"),
+    Bug("groups", "oldest-later", "the oldest of a lane is overtaken", Selection, "stage", _oldest_later, "order"),
 )
 BUGS: Final = {bug.name: bug for bug in _ALL}
 

@@ -1,9 +1,10 @@
 """Revoke before assign: a member loses a partition only when it gave it up, went, was silent, was replaced, or did not
-want it any more, or when its time to give it up was over; and in no other way does anybody else get it."""
+want it any more, or when its time to give it up was over; and in no other way does anybody else get it. Its owner's
+epoch is renewed when offsets get another meaning."""
 
 from typing import Any
 
-from goqueue.groups.commands import Join, Leave, Release
+from goqueue.groups.commands import Join, Leave, Release, Renew
 from goqueue.machine.shape import Tick
 from sim.checkers import require
 from sim.rooms.tenures import Key, Standing, Tenure, Tenures
@@ -36,6 +37,8 @@ def _is_over(tenures: Tenures, key: Key, tenure: Tenure, command: Any, now: int)
     match command:
         case Release(member_id=member_id, parts=parts):
             return member_id == tenure.member_id and part in parts and key in tenures.standing.revoking
+        case Renew(parts=parts):
+            return part in parts  # it stays its owner's
         case Leave(member_id=member_id):
             return member_id == tenure.member_id
         case Join(member_id=None, instance_id=instance_id):

@@ -1,4 +1,4 @@
-"""A commit that was answered is not lost: what it settled is settled, and is never delivered again."""
+"""What was answered is not lost: a message that is settled, or dead, stays so, and is never delivered again."""
 
 from collections.abc import Iterable
 
@@ -15,11 +15,11 @@ def check(ledger: Ledger, group: GroupNumber, part: Part, shown: Shown | None) -
     promised = ledger.accounts[group, part].promised
     for offset, value in ledger.contents[part].values.items():
         if value in promised:
-            kept = shown is not None and shown.is_settled(offset)
-            require(kept, RULE, f"message {value}, offset {offset} of {part}, was committed by group {group}: {shown}")
+            kept = shown is not None and (shown.is_settled(offset) or offset in shown.dead)
+            require(kept, RULE, f"message {value}, offset {offset} of {part}, was settled by group {group}: {shown}")
 
 
 def check_delivery(ledger: Ledger, group: GroupNumber, part: Part, values: Iterable[Value]) -> None:
     promised = ledger.accounts[group, part].promised
     for value in values:
-        require(value not in promised, RULE, f"message {value} of {part} was committed and is delivered again")
+        require(value not in promised, RULE, f"message {value} of {part} was settled and is delivered again")

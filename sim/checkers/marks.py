@@ -10,7 +10,8 @@ RULE = "marks"
 
 
 def check(ledger: Ledger, group: GroupNumber, part: Part, shown: Shown | None) -> None:
-    """While a broker lives, and after it died."""
-    floor = min(ledger.accounts[group, part].floor, ledger.contents[part].end)
-    low = shown.low if shown is not None else 0
+    """While a broker lives, and after it died. Before the partition's first message there is nowhere to stand."""
+    content = ledger.contents[part]
+    floor = min(ledger.accounts[group, part].floor, content.end)
+    low = max(shown.low if shown is not None else 0, content.start)
     require(low >= floor, RULE, f"group {group} has settled {part} up to {low}, it was {floor}")

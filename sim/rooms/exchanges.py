@@ -1,6 +1,6 @@
 """What simulated members and their broker say to each other."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import NamedTuple, TypeVar
 
 from goqueue.groups.group import Part
@@ -14,7 +14,7 @@ Steps = Generator[int, None, Result]
 
 
 class Batch(NamedTuple):
-    """Messages of one partition that one reply carried."""
+    """Messages of one partition that one reply carried, by offset."""
 
     group: GroupNumber
     part: Part
@@ -23,7 +23,7 @@ class Batch(NamedTuple):
     poll: int
     voided: int
     """How often the offsets of the partition had lost their meaning by then."""
-    messages: list[tuple[int, Value]]
+    messages: Sequence[tuple[int, Value]]
 
 
 class Reply(NamedTuple):

@@ -1,32 +1,56 @@
 """Consumer groups on a disk that forgets: a few lives of one broker's group core, with members that outlive it.
 
-Partitions with their sidecars, and the machine of groups over its own log, lie on one simulated disk. In each life
-consumers, publishers, a syncer, a clock and an operator take turns; while a sync waits for the disk, others go on. A
-life ends with a kill or a power cut, between two operations or inside any call to the disk. At each opening, and now
-and then while it lives, every checker compares what the sidecars show with the ledger. In the end everybody does its
-best for a while, and everything that survived must have been delivered and committed.
+Partitions with their sidecars and dead letters, and the machine of groups over its own log, lie on one simulated disk.
+In each life consumers, publishers, a syncer, clocks, an undertaker and an operator take turns; while a sync waits for
+the disk, others go on. A life ends with a kill or a power cut, between two operations or inside any call to the disk.
+At each opening, and now and then while it lives, every checker compares what the sidecars show with the ledger. In the
+end everybody does its best for a while, and everything that survived must have been delivered and settled.
 """
 
+from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+
+from goqueue import codec
 from goqueue.delivery.deliveries import Deliveries
 from goqueue.groups.group import Part
 from goqueue.groups.groups import Groups
 from goqueue.machine.host import Host
 from goqueue.model import limits
 from goqueue.model.errors import GoQueueError
+from goqueue.model.groups import Mode
 from goqueue.model.names import GroupNumber
+from goqueue.model.record import Record
 from goqueue.model.settings import Fsync, LogSettings
+from goqueue.model.topic import Backoff, LanePolicy, OnExpiry, TopicSettings
+from goqueue.storage.cleaner import clean
 from goqueue.storage.log import Log
-from sim.checkers import drained, handover, kept, leases, marks, one_owner, replayed, windows, worked
-from sim.checkers.delivered import Shown, show
+from sim.checkers import (
+    attempts,
+    cancelled,
+    drained,
+    early,
+    handover,
+    kept,
+    leases,
+    letters,
+    marks,
+    one_owner,
+    remembered,
+    replayed,
+    survivors,
+    windows,
+    worked,
+)
+from sim.checkers.delivered import Shown, Sight, show
 from sim.clock import SimClock
 from sim.disk import CRASH_KINDS, Crashed, CrashKind, SimDisk
-from sim.rooms.broker import GroupBroker
+from sim.rooms.broker import GroupBroker, Post
 from sim.rooms.consumers import Consumer, World
 from sim.rooms.ledger import Ledger, Value
-from sim.rooms.tenures import Tenures, stand
+from sim.rooms.tenures import Key, Tenures, stand
 from sim.rooms.topics import Partition, Topics
 from sim.scheduler import Scheduler, Task
 from sim.trace import Trace
@@ -34,6 +58,7 @@ from sim.trace import Trace
 MAX_PARTITIONS: Final = 4
 STEPS_TO_DRAIN: Final = 6000
 UNSEALED_BEFORE_WRITER_WAITS: Final = limits.MAX_UNSEALED_SEGMENTS - 1
+KEYS: Final = (b"a", b"b", b"c")
 
 
 def run(rng: Random, trace: Trace) -> None:
@@ -61,6 +86,8 @@ class GroupsRoom:
         self.durable: dict[Part, int] = {}
         """Up to where each sidecar had called itself durable when the broker last died."""
         self.nested = False
+        self.has_delays = rng.random() < 0.6
+        self.has_lanes = rng.random() < 0.6
         self._found()
 
     def _found(self) -> None:
@@ -68,12 +95,25 @@ class GroupsRoom:
         rng = self.rng
         names = ("a", "b")[: rng.randint(1, 2)]
         for name in names:
-            self.topics.make(name, rng.randint(1, 3))
+            self.topics.make(name, rng.randint(1, 3), self._some_rules())
         for group in ("g", "h")[: rng.choice((1, 1, 2))]:
+            self.world.modes[group] = rng.choice((Mode.PARTITION, Mode.PARTITION, Mode.SHARED, Mode.KEY))
             if rng.random() < 0.25:
                 self.world.latest.add(group)
             for number in range(rng.randint(2, 4)):
                 self.consumers.append(Consumer(self.world, f"{group}{number}", group, names))
+
+    def _some_rules(self) -> TopicSettings:
+        rng = self.rng
+        return TopicSettings(
+            visibility_ms=rng.choice((100, 500, 3000)),
+            max_retries=rng.choice((0, 1, 3)),
+            backoff=Backoff(base_ms=rng.choice((0, 50, 300)), factor=2.0, max_ms=1000),
+            dlq_enabled=rng.random() < 0.7,
+            message_ttl_ms=rng.choice((None, None, None, 2000)),
+            on_expiry=rng.choice((OnExpiry.DROP, OnExpiry.DLQ)),
+            lane_policy=rng.choice((LanePolicy.WEIGHTED, LanePolicy.STRICT)),
+        )
 
     def monotonic(self) -> int:
         """It begins anew when the machine does."""
@@ -100,11 +140,19 @@ class GroupsRoom:
         for consumer in self.consumers:
             self.scheduler.spawn(consumer.name, consumer.live(broker), after=rng.choice((0, 10, 300)))
         self.scheduler.spawn("publish", self._publish(broker))
-        self.scheduler.spawn("sync", self._sync(broker))
-        self.scheduler.spawn("tick", self._tick(broker))
+        self._spawn_by_itself(broker)
         self.scheduler.spawn("operate", self._operate(broker))
+        if self.has_delays:
+            self.scheduler.spawn("postpone", self._postpone(broker))
         for _ in range(rng.choice((100, 300, 600))):
             self.scheduler.step()
+
+    def _spawn_by_itself(self, broker: GroupBroker) -> None:
+        """What nobody asks for."""
+        self.scheduler.spawn("sync", self._sync(broker))
+        self.scheduler.spawn("tick", self._tick(broker))
+        self.scheduler.spawn("alarm", self._alarm(broker))
+        self.scheduler.spawn("bury", self._bury(broker))
 
     def _crash(self, kind: CrashKind) -> None:
         self.trace.event("crash", kind)
@@ -154,34 +202,41 @@ class GroupsRoom:
         killed = "power" not in self.ledger.crashes
         for part, partition in broker.partitions.items():
             data = partition.data
-            values: dict[int, Value] = {}
-            while (offset := max(values, default=data.start_offset - 1) + 1) < data.end_offset:
-                for record in data.records(offset, max_bytes=1 << 20):
-                    values[record.offset] = Value(int(record.value or b""))
+            values = {record.offset: Value(int(record.value or b"")) for record in _all_records(data)}
             self.trace.event("found", *part, data.start_offset, data.end_offset)
             self.ledger.reread(part, data.start_offset, values, data.end_offset)
-            shown = self._look(broker, partition, held=killed)
-            leased = {group: each.leased for group, each in shown.items()}
-            self.ledger.adopt(part, leased, {group: each.low for group, each in shown.items()})
+            sight = self._look(broker, partition, killed=killed)
+            self.ledger.adopt(part, sight, broker.moment())
         self.ledger.crashes.clear()
+        self.ledger.durable.clear()
         if killed and self.tenures.standing.members:
             standing = stand(broker.groups, self.topics.names)
             handover.check(self.tenures, standing, self.tenures.doubt, self.monotonic())
 
     # Looking
 
-    def _look(self, broker: GroupBroker, partition: Partition, *, held: bool = True) -> dict[GroupNumber, Shown]:
-        part = partition.part
-        shown = show(partition.sidecar.deliveries) if partition.sidecar is not None else {}
+    def _look(self, broker: GroupBroker, partition: Partition, *, killed: bool = True) -> Sight:
+        """Without a power cut since the last look everything is known."""
+        ledger, part = self.ledger, partition.part
+        sight = show(partition.sidecar.deliveries) if partition.sidecar is not None else Sight()
+        durable = None if killed else ledger.durable.get(part, 0)
+        cancelled.check(ledger, part, sight, durable=durable)
+        early.check(ledger, part, sight, durable=durable)
+        letters.check_outbox(ledger, part, sight, durable=durable)
+        letters.check_log(
+            ledger, part, _all_records(partition.letters) if partition.letters is not None else [], sight.first_letter
+        )
         for group in broker.groups.by_number:
-            each = shown.get(group)
-            marks.check(self.ledger, group, part, each)
-            kept.check(self.ledger, group, part, each)
+            each = sight.groups.get(group)
+            marks.check(ledger, group, part, each)
+            kept.check(ledger, group, part, each)
             if each is not None:
-                worked.check(self.ledger, group, part, each)
-            if held:
-                leases.check(self.ledger, group, part, each)
-        return shown
+                worked.check(ledger, group, part, each)
+            attempts.check(ledger, group, part, each, exact=killed)
+            if killed:
+                leases.check(ledger, group, part, each)
+                remembered.check(ledger, group, part, each, now=self.monotonic())
+        return sight
 
     def _look_at_all(self, broker: GroupBroker) -> None:
         self.trace.event("look")
@@ -189,7 +244,8 @@ class GroupsRoom:
             self._look(broker, partition)
             if partition.sidecar is not None:
                 log, deliveries = partition.sidecar.log, partition.sidecar.deliveries
-                replayed.check(log, deliveries, Deliveries(), Deliveries())
+                see = partial(_show_from, partition.data.start_offset)
+                replayed.check(log, deliveries, Deliveries(), Deliveries(), see=see, age=_age)
         one_owner.check(broker.groups)
         replayed.check(broker.host.log, broker.groups, Groups(self.topics), Groups(self.topics))
 
@@ -201,7 +257,16 @@ class GroupsRoom:
             part = self.rng.choice(list(broker.partitions))
             data = broker.partitions[part].data
             if sum(1 for segment in data.segments if not segment.seal) < UNSEALED_BEFORE_WRITER_WAITS:
-                broker.publish(part, self.rng.choice((1, 1, 3, 6)))
+                broker.publish(part, [self._post() for _ in range(self.rng.choice((1, 1, 3, 6)))])
+
+    def _post(self) -> Post:
+        rng = self.rng
+        return Post(
+            key=rng.choice((None, *KEYS)),
+            lane=rng.randrange(5) if self.has_lanes else 2,
+            delay_ms=rng.choice((0, 50, 300, 1500)) if self.has_delays and rng.random() < 0.3 else None,
+            ttl_ms=rng.choice((10, 500)) if rng.random() < 0.05 else None,
+        )
 
     def _sync(self, broker: GroupBroker) -> Task:
         while True:
@@ -241,27 +306,57 @@ class GroupsRoom:
             else:
                 windows.check(self.tenures, broker.groups, self.monotonic())
 
+    def _alarm(self, broker: GroupBroker) -> Task:
+        while True:
+            yield self.rng.choice((1, 10, 40))
+            broker.alarms.ring()
+
+    def _bury(self, broker: GroupBroker) -> Task:
+        while True:
+            yield self.rng.choice((1, 20, 100))
+            yield from broker.undertaker.bury(self.rng.choice(list(broker.partitions.values())))
+
     def _operate(self, broker: GroupBroker) -> Task:
         while True:
             yield self.rng.choice((10, 100, 500))
             luck = self.rng.random()
             try:
-                if luck < 0.25:
+                if luck < 0.2:
                     self._look_at_all(broker)
+                elif luck < 0.23:
+                    self.ledger.step(broker.moment())
+                    self.clock.step(self.rng.choice((-700, 700)))
                 elif broker.syncing is not None:
                     continue  # what follows would have to wait for the sync
                 elif luck < 0.5:
                     yield from self._snapshot(broker)
-                elif luck < 0.6:
+                elif luck < 0.58:
                     self._retain(broker)
                 elif luck < 0.7:
+                    self._clean(broker)
+                elif luck < 0.8:
                     self._grow(broker)
-                elif luck < 0.85:
+                elif luck < 0.9:
                     yield from self._reset(broker)
                 elif broker.groups.by_name:
                     yield from broker.delete(self.rng.choice(list(broker.groups.by_name)))
             except GoQueueError as refusal:
                 self.trace.event("refused", "operator", str(refusal))
+
+    def _postpone(self, broker: GroupBroker) -> Task:
+        """Cancel delayed messages, or move them to another time."""
+        rng = self.rng
+        while True:
+            yield rng.choice((20, 100, 300))
+            delayed = [partition for partition in broker.partitions.values() if partition.delays.pending]
+            if not delayed:
+                continue
+            partition = rng.choice(delayed)
+            offset = rng.choice(list(partition.delays.pending))
+            if rng.random() < 0.3:
+                yield from broker.alarms.cancel(partition, offset)
+            else:
+                yield from broker.alarms.move(partition, offset, self.clock.now + rng.choice((-10, 100, 2000)))
 
     def _snapshot(self, broker: GroupBroker) -> Task:
         hosts = [each.sidecar.host for each in broker.partitions.values() if each.sidecar is not None]
@@ -279,7 +374,24 @@ class GroupsRoom:
         start = self.rng.randint(data.start_offset, data.end_offset)
         self.trace.event("retain", *partition.part, start)
         data.truncate_prefix(start)
-        self.ledger.contents[partition.part].forget(start)
+        self.ledger.retain(partition.part, start)
+
+    def _clean(self, broker: GroupBroker) -> None:
+        """As the cleaner does it: what is delayed stays behind."""
+        delayed = [partition for partition in broker.partitions.values() if partition.delays.pending]
+        partition = self.rng.choice(delayed or list(broker.partitions.values()))
+        data, part = partition.data, partition.part
+        data.roll()
+        data.sync()
+        data.settings = msgspec.structs.replace(self.settings, retention_ms=self.rng.choice((0, 100)))
+        clean(data, self.clock.now, partition.due_times())
+        data.settings = self.settings
+        if partition.sidecar is not None:
+            partition.sidecar.deliveries.forget_below(data.start_offset)
+        left = {record.offset for record in _all_records(data)}
+        self.trace.event("clean", *part, data.start_offset, *sorted(left))
+        survivors.check(self.ledger, part, left, wall=self.clock.now)
+        self.ledger.retain(part, data.start_offset, [at for at in self.ledger.contents[part].values if at not in left])
 
     def _grow(self, broker: GroupBroker) -> None:
         name = self.rng.choice(list(self.topics.shapes))
@@ -311,34 +423,77 @@ class GroupsRoom:
         broker = self._open(faults=False)
         self.world.steady = True
         for part in broker.partitions:
-            broker.publish(part, 1)  # its commit settles also what a power cut made of a commit before it: leased again
+            # its commit settles also what a power cut made of a commit before it: leased again
+            broker.publish(part, [Post(None, 2, None, None)])
         for consumer in self.consumers:
             self.scheduler.spawn(consumer.name, consumer.live(broker))
-        self.scheduler.spawn("sync", self._sync(broker))
-        self.scheduler.spawn("tick", self._tick(broker))
+        self._spawn_by_itself(broker)
         for step in range(STEPS_TO_DRAIN):
             self.scheduler.step()
             if step % 50 == 0 and self._is_drained(broker):
                 break
         self._look_at_all(broker)
+        for part, partition in broker.partitions.items():
+            sight = self._look(broker, partition)
+            drained.check_letters(part, sight)
+            for group in broker.groups.by_number:
+                drained.check(self.ledger, group, part, sight.groups.get(group))
         for group in broker.groups.by_number:
-            for part, partition in broker.partitions.items():
+            for _, part in self._to_be_owned(broker, group):
                 drained.check_owned(self.tenures, group, part)
-                drained.check(self.ledger, group, part, self._look(broker, partition).get(group))
 
     def _is_drained(self, broker: GroupBroker) -> bool:
         standing = self.tenures.standing
         names = {consumer.group for consumer in self.consumers}
         if standing.revoking or names != standing.names.keys() or broker.urgent:
             return False
-        return all(
-            (group, part) in standing.tenures and self._unsettled(partition, group) == 0
+        owned = {key for group in standing.names.values() for key in self._to_be_owned(broker, group)}
+        return owned <= standing.tenures.keys() and not any(
+            self._unsettled(partition, group)
             for group in broker.groups.by_number
-            for part, partition in broker.partitions.items()
+            for partition in broker.partitions.values()
         )
+
+    def _to_be_owned(self, broker: GroupBroker, group: GroupNumber) -> list[Key]:
+        """What of a group needs an owner."""
+        owned = broker.groups.by_number[group].mode is Mode.PARTITION
+        return [(group, part) for part in broker.partitions] if owned else []
 
     def _unsettled(self, partition: Partition, group: GroupNumber) -> int:
         start, end = partition.data.start_offset, partition.data.end_offset
         if partition.sidecar is None:
             return end - start
-        return partition.sidecar.deliveries.unsettled(group, start, end)
+        return partition.sidecar.deliveries.unsettled(group, start, end) + len(partition.sidecar.deliveries.outbox)
+
+
+def _all_records(log: Log) -> list[Record]:
+    records: list[Record] = []
+    offset = log.start_offset
+    while offset < log.end_offset:
+        chunk = log.read(offset, max_bytes=1 << 20)
+        records += codec.decode(chunk.data, verified=True)
+        offset = chunk.next_offset
+    return records
+
+
+def _age(deliveries: Any) -> None:
+    """Waits are over when their time has come, which is not written down."""
+    deliveries.begin_life(wall=limits.MAX_OFFSET, now=0)
+    deliveries.lapse_due(0)
+
+
+def _show_from(start: int, deliveries: Any) -> Sight:
+    """What is forgotten of messages that retention took is not written down either."""
+    sight = show(deliveries)
+    return sight._replace(
+        groups={group: _from(start, shown) for group, shown in sight.groups.items()},
+        cancelled=frozenset(offset for offset in sight.cancelled if offset >= start),
+        moved={offset: time for offset, time in sight.moved.items() if offset >= start},
+    )
+
+
+def _from(start: int, shown: Shown) -> Shown:
+    low, above = max(shown.low, start), set(shown.above)
+    while low in above:
+        low += 1
+    return shown._replace(low=low, above=frozenset(offset for offset in above if offset > low))

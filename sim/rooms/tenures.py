@@ -60,7 +60,7 @@ class Tenures:
         for member in standing.members.keys() - before.members.keys():
             self.seen[member] = now
         for key in standing.revoking:
-            if key not in before.revoking or before.tenures[key] != standing.tenures[key]:
+            if key not in before.revoking or before.tenures[key].member_id != standing.tenures[key].member_id:
                 self.revoked[key] = now
 
     def begin_life(self, standing: Standing, now: int) -> None:
