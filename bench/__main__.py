@@ -14,7 +14,7 @@ from typing import Final
 
 from rich.console import Console
 
-from bench import broker, report, storage
+from bench import broker, delivery, report, storage
 from bench import codec as codec_bench
 from bench.callers import Refused
 from bench.processes import Failed
@@ -24,6 +24,7 @@ ROOMS: Final[dict[str, dict[str, report.Part]]] = {
     "codec": codec_bench.PARTS,
     "storage": storage.PARTS,
     "broker": broker.PARTS,
+    "delivery": delivery.PARTS,
 }
 
 QUIET_LOAD: Final = 0.5
