@@ -6,6 +6,7 @@ DATA_DIR ?= data
 BENCH_ARGS ?=
 SERVE_ARGS ?=
 SIM_ARGS ?=
+SCALE_ARGS ?=
 PYTEST_ARGS ?=
 
 PY := $(VENV)/bin/python
@@ -19,7 +20,7 @@ IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint pytest codec bench bench-short sim crash broker-crash group-crash group-rebalance powercut sidecar-powercut clean
+.PHONY: help run test lint pytest codec bench bench-short sim crash broker-crash group-crash group-rebalance delivery-crash powercut sidecar-powercut delivery-powercut scale clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -73,6 +74,10 @@ group-rebalance: SECONDS ?= 60
 group-rebalance: $(TEST_READY) ## measure how long partitions pause while members come and go (SECONDS=60)
 	$(PY) -m tests.chaos.group_rebalance --seconds $(SECONDS)
 
+delivery-crash: CYCLES ?= 50
+delivery-crash: $(TEST_READY) ## kill -9 a broker while messages are delayed, delivered and settled (CYCLES=50)
+	$(PY) -m tests.chaos.delivery_kill --cycles $(CYCLES)
+
 powercut: CYCLES ?= 500
 powercut: $(TEST_READY) ## cut the power under a real file system; needs root (CYCLES=500)
 	$(PY) -m tests.chaos.powercut --cycles $(CYCLES)
@@ -80,6 +85,13 @@ powercut: $(TEST_READY) ## cut the power under a real file system; needs root (C
 sidecar-powercut: CYCLES ?= 200
 sidecar-powercut: $(TEST_READY) ## cut the power under a consumer group at work; needs root (CYCLES=200)
 	$(PY) -m tests.chaos.sidecar_powercut --cycles $(CYCLES)
+
+delivery-powercut: CYCLES ?= 60
+delivery-powercut: $(TEST_READY) ## cut the power while messages are delivered and settled; needs root (CYCLES=60)
+	$(PY) -m tests.chaos.delivery_powercut --cycles $(CYCLES)
+
+scale: $(TEST_READY) ## deliveries by the million, in minutes; fails when a limit is missed (SCALE_ARGS=)
+	$(PY) -m tests.scale $(SCALE_ARGS)
 
 clean: ## remove what make made: .venv (or VENV=), builds, caches, bench results; logs stay
 	@if [ -e "$(VENV)" ] && [ ! -e "$(VENV)/pyvenv.cfg" ]; then echo "$(VENV) is no virtual environment; it stays" >&2; exit 1; fi

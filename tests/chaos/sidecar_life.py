@@ -162,14 +162,14 @@ class Life:
     def _watched(self, fence: Callable[..., None]) -> Callable[..., None]:
         """Counts what each fence is about, before it is written; or instead of it."""
 
-        def count(sidecar: Sidecar, data: Log, *arguments: Any) -> None:
-            end = data.end_offset
+        def count(sidecar: Sidecar, wall: int) -> None:
+            end = sidecar._data.end_offset
             for group in sidecar.deliveries.groups:
-                known = max(sidecar.deliveries._delivery(group).cursor - end, 0)
+                known = max(sidecar.deliveries.delivery(group).end - end, 0)
                 self._known += known
                 self._settled += known - sidecar.deliveries.unsettled(group, end, end + known)
             if self._job.fenced:
-                fence(sidecar, data, *arguments)
+                fence(sidecar, wall)
 
         return count
 

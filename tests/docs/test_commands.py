@@ -29,8 +29,11 @@ NOT_RUN_HERE = {
     "broker-crash": "kills for minutes",
     "group-crash": "kills for minutes",
     "group-rebalance": "measures, which a suite beside it would disturb",
+    "delivery-crash": "kills for minutes",
     "powercut": "needs root and a loop device",
     "sidecar-powercut": "needs root and a loop device",
+    "delivery-powercut": "needs root and a loop device",
+    "scale": "measures, which a suite beside it would disturb",
     "clean": "would remove the environment that runs this",
 }
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import uvloop
@@ -13,10 +14,11 @@ from goqueue import codec
 from goqueue.model.record import Extension, Producer, Record
 from goqueue.wire import frames
 from goqueue.wire.blocks import FETCH_REQUEST, PUBLISH_REQUEST
-from goqueue.wire.codes import CODES, FETCH_BLOCK, POLL_BLOCK, PUBLISH_BLOCK
+from goqueue.wire.codes import CODES, FETCH_BLOCK, POLL_BLOCK, PUBLISH_BLOCK, SETTLE_BLOCK
 from goqueue.wire.polls import POLL_REQUEST, PollRequest, unpack_poll_reply
+from goqueue.wire.settles import CLAIM, OFFSETS, SETTLE_REQUEST
 from tests.support.hostile import until
-from tests.support.raw_wire import Target, a_target, call, frame
+from tests.support.raw_wire import Target, a_target, block, call, frame
 
 SOMEBODY = Producer(1, 0, 0)
 NUMBERS = st.sampled_from([0, 1, 2, 7, 127, 128, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1])
@@ -37,6 +39,8 @@ HARMLESS = sorted(
 
 
 GROUP = b"billing"
+HELD = 100
+"""Messages that may be settled."""
 
 
 @st.composite
@@ -48,19 +52,72 @@ def poll_payloads(draw: st.DrawFn, member_id: bytes) -> bytes:
     group, member = names
     received, version = (draw(st.sampled_from([-1, -1, 0, 0, 0, 1, 2**62 - 1, 2**62, 2**63 - 1, -2])) for _ in range(2))
     size, count = (draw(st.sampled_from([1, 1, 100, 2**20, 2**32 - 1, 0])) for _ in range(2))
-    wait_ms = draw(st.sampled_from([0, 0, 1, 2**32 - 1]))
+    wait_ms, visibility_ms = (draw(st.sampled_from([0, 0, 1, 2**32 - 1])) for _ in range(2))
     lengths = [len(group), len(member)]
     if draw(st.integers(0, 9)) == 0:
         lengths[draw(st.integers(0, 1))] = draw(st.integers(0, 255))
-    return POLL_REQUEST.pack(received, version, size, count, wait_ms, *lengths) + group + member
+    return POLL_REQUEST.pack(received, version, size, count, wait_ms, visibility_ms, *lengths) + group + member
+
+
+class Held(NamedTuple):
+    """What a member of another group was delivered, and has not settled."""
+
+    topic_id: int
+    group: int
+    poll: int
+    token: int
 
 
 @st.composite
-def payloads(draw: st.DrawFn, topic_id: int, member_id: bytes) -> tuple[int, bytes]:
+def settle_payloads(draw: st.DrawFn, held: Held) -> bytes:
+    """Of messages that are held, with a token that is good; or something of it is not so."""
+    odd = draw(st.booleans())
+
+    def either(good: int, *others: int) -> int:
+        return draw(st.sampled_from([good, good, good, *others])) if odd else good
+
+    action = draw(st.sampled_from([1, 2, 3, 4]))
+    argument = draw(st.sampled_from({2: [-1, 0, 1000], 4: [1, 1000, 3600_000]}.get(action, [-1])))
+    reason = draw(st.sampled_from([b"", b"no", b"\xff", b"x" * 4001])) if odd and action == 3 else b""
+    count = draw(st.integers(1, 3))
+    rows = b""
+    for _ in range(count):
+        position, ranges = draw(st.integers(0, HELD)), b""
+        steps = draw(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), min_size=1, max_size=3))
+        for gap, length in steps:
+            end = position + gap + either(length, 0, 9000)
+            ranges += OFFSETS.pack(position + gap, end)
+            position = end
+        rows += CLAIM.pack(
+            either(held.topic_id, 0, 2**64 - 1),
+            either(0, 1, 2**32 - 1),
+            either(held.poll, 0, -1, 2**62, 2**63 - 1),
+            either(held.token, 0, 2**64 - 1),
+            either(len(steps), 0, 2**32 - 1),
+        )
+        rows += ranges
+    head = SETTLE_REQUEST.pack(
+        either(action, 0, 255),
+        either(argument, -2, 0, 2**31, 2**63 - 1),
+        len(reason),
+        either(count, 0, 65535),
+        either(held.group, 0, -1, 2**63 - 1),
+    )
+    return head + reason + rows
+
+
+@st.composite
+def payloads(draw: st.DrawFn, topic_id: int, member_id: bytes, held: Held) -> tuple[int, bytes]:
     """An operation and a payload that is right, nearly right, or nothing of the kind."""
-    kind = draw(st.sampled_from(["publish", "publish", "fetch", "poll", "poll", "poll", "json", "bytes"]))
+    kind = draw(
+        st.sampled_from(
+            ["publish", "publish", "fetch", "poll", "poll", "poll", "settle", "settle", "settle", "json", "bytes"]
+        )
+    )
     if kind == "poll":
         return POLL_BLOCK, draw(poll_payloads(member_id))
+    if kind == "settle":
+        return SETTLE_BLOCK, draw(settle_payloads(held))
     if kind == "bytes":
         return draw(st.sampled_from([*CODES.values(), 0, 999])), draw(st.binary(max_size=200))
     if kind == "json":
@@ -99,11 +156,11 @@ def payloads(draw: st.DrawFn, topic_id: int, member_id: bytes) -> tuple[int, byt
 
 
 @st.composite
-def attacks(draw: st.DrawFn, topic_id: int, member_id: bytes) -> list[bytes]:
+def attacks(draw: st.DrawFn, topic_id: int, member_id: bytes, held: Held) -> list[bytes]:
     """What one client sends, in pieces: frames, bent here and there, cut anywhere."""
     stream = bytearray()
     for _ in range(draw(st.integers(1, 4))):
-        operation, payload = draw(payloads(topic_id, member_id))
+        operation, payload = draw(payloads(topic_id, member_id, held))
         status = draw(st.sampled_from([0, 0, 0, 0, 0, 0, 0, 1]))
         made = bytearray(frame(operation, payload, correlation=draw(NUMBERS) & 0xFFFF_FFFF, status=status))
         for _ in range(draw(st.sampled_from([0, 0, 0, 1, 1, 2, 5]))):
@@ -121,6 +178,16 @@ async def join(target: Target, group: str) -> bytes:
     """The id of a new member."""
     joined = await target.ask(call("join_group", group=group, client_id="w", topics=["orders"], session_timeout="1h"))
     return str(joined.fields["member_id"]).encode()
+
+
+async def hold(target: Target, group: str) -> Held:
+    """Have somebody be delivered messages that nobody else of the group asks for."""
+    assert (await target.ask(target.publish(block() * (HELD - 1)))).status == frames.OK
+    member_id = await join(target, group)
+    request = PollRequest(group, member_id.decode(), 2**20, HELD, visibility_ms=3600_000)
+    reply, (row, *_) = unpack_poll_reply((await target.ask(frame(POLL_BLOCK, request.pack()))).payload)
+    assert row.records == HELD
+    return Held(target.topic_id, reply.group, reply.number, row.token)
 
 
 async def polls_all(target: Target, group: str, member_id: bytes) -> int:
@@ -141,6 +208,7 @@ def fuzz(tmp_path: Path, examples: int) -> None:
         opening = a_target(tmp_path)
         target = runner.run(opening.__aenter__())
         member_id = runner.run(join(target, GROUP.decode()))
+        held = runner.run(hold(target, "holders"))
         slips: list[str] = []
         runner.get_loop().set_exception_handler(lambda _, context: slips.append(repr(context)))
 
@@ -166,7 +234,7 @@ def fuzz(tmp_path: Path, examples: int) -> None:
             max_examples=examples, derandomize=True, deadline=None, database=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
         )  # fmt: skip
-        @given(attacks(target.topic_id, member_id), st.sampled_from([0, 10, 50]))
+        @given(attacks(target.topic_id, member_id, held), st.sampled_from([0, 10, 50]))
         def attack(pieces: list[bytes], patience: int) -> None:
             runner.run(one(pieces, patience))
 
@@ -175,6 +243,8 @@ def fuzz(tmp_path: Path, examples: int) -> None:
         assert member_id.decode() in target.broker.groups.machine.group(GROUP.decode()).members
         end = target.broker.topics.named("orders").partition(0).log.end_offset
         assert runner.run(polls_all(target, "another", runner.run(join(target, "another")))) == end
+        settled = target.broker.group_meters.of("holders").consumption("orders")
+        assert settled.acked + settled.nacked + settled.rejected > 0, "some of it was right"
         runner.run(opening.__aexit__(None, None, None))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from goqueue.api.operations import OPERATIONS
+from goqueue.api.operations import OPERATIONS, PATH_FIELDS
 from goqueue.model import limits
 from tests.support.broker import PATIENCE_S, RunningBroker, running_broker
 from tests.support.hostile import files_of, resident_bytes
@@ -89,7 +89,14 @@ NOT_A_MESSAGE = {
     "an object as a value": b'{"value":{}}',
     "no value": b'{"key":"k"}',
     "a field nobody knows": b'{"value":"x","valeu":"y"}',
-    "a field of a feature that is not built": b'{"value":"x","delay":"5s"}',
+    "a delay that is none": b'{"value":"x","delay":"soon"}',
+    "a delay below zero": b'{"value":"x","delay":-5}',
+    "a delay of more years than there are": b'{"value":"x","delay":1e300}',
+    "a delay with 5,000 digits": b'{"value":"x","delay":"' + b"9" * 5000 + b's"}',
+    "a delivery time that is none": b'{"value":"x","deliverAt":"9999-99-99T99:99:99Z"}',
+    "a delivery time beyond any calendar": b'{"value":"x","deliverAt":4611686018427387903}',
+    "a delay and a delivery time": b'{"value":"x","delay":1,"deliverAt":0}',
+    "a time to live of nothing": b'{"value":"x","ttl":0}',
     "a negative partition": b'{"value":"x","partition":-1}',
     "half a partition": b'{"value":"x","partition":0.5}',
     "a partition as text": b'{"value":"x","partition":"0"}',
@@ -164,6 +171,9 @@ ENOUGH: dict[str, dict[str, object]] = {
     "publish_batch": {"messages": [{"value": "x"}]},
     "add_partitions": {"count": 2},
     "producer_heartbeat": {"epoch": 0},
+    "extend_visibility": {"timeout": "1s"},
+    "cancel_many_delayed": {"ids": [[0, 0]]},
+    "create_schedule": {"topic": "nowhere", "message": {"value": "x"}, "every": "1h"},
 }
 """The least each operation needs, and what it will still be refused with: no such topic, no such producer."""
 
@@ -171,7 +181,9 @@ ENOUGH: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("name", [operation.name for operation in TAKES_A_BODY])
 def test_a_wrong_type_in_any_field_is_an_answer_and_never_a_fault(target: Target, name: str) -> None:
     (operation,) = (operation for operation in TAKES_A_BODY if operation.name == name)
-    path = operation.paths[0].format(topic="nowhere", producer_id=2**61, group="nowhere")
+    path = operation.paths[0].format(
+        **{field: 2**61 if kind is int else "nowhere" for field, kind in PATH_FIELDS.items()}
+    )
     before = target.state()
     with target.broker.client() as client:
         for field in (*operation.request.__struct_fields__, "unknown"):
@@ -255,8 +267,8 @@ PATHS = {
     "/topics/orders/messages?limit=1e3000": 400,
     "/topics/orders/messages?max_bytes=0": 400,
     "/topics/orders/messages?isolation=read_uncommitted": 400,
-    "/topics/orders/messages?order=priority": 400,
-    "/topics/orders/messages?include=delayed": 400,
+    "/topics/orders/messages?order=newest": 400,
+    "/topics/orders/messages?include=all": 400,
     "/topics/orders/messages?from_time=yesterday": 400,
     "/topics/orders/messages?from_time=2026-13-32T25:61:61Z": 400,
     "/topics/orders/messages?from_time=2026-01-01T00:00:00": 400,

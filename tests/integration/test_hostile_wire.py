@@ -16,8 +16,9 @@ from goqueue.model.publishing import Acks
 from goqueue.model.record import Extension, Producer, Record
 from goqueue.wire import frames
 from goqueue.wire.blocks import FETCH_REPLY, FETCH_REQUEST, PUBLISH_REQUEST
-from goqueue.wire.codes import CODES, FETCH_BLOCK, POLL_BLOCK, PUBLISH_BLOCK
+from goqueue.wire.codes import CODES, FETCH_BLOCK, POLL_BLOCK, PUBLISH_BLOCK, SETTLE_BLOCK
 from goqueue.wire.polls import POLL_REQUEST, PollRequest, unpack_poll_reply
+from goqueue.wire.settles import SETTLE_REQUEST, Action, Claim, OffsetRange, SettleRequest, unpack_settle_reply
 from tests.support.hostile import Peer, run, until
 from tests.support.raw_wire import Target, a_target, block, call, frame, read_reply, resealed
 
@@ -137,10 +138,6 @@ BAD_BLOCKS: dict[str, tuple[bytes, str]] = {
     "somebody's producer fields": (extended(producer=SOMEBODY), "invalid_request"),
     "a blob": (extended(blob=b"broker's own"), "invalid_request"),
     "a transaction": (extended(transaction=7), "not_available"),
-    "a time of delivery": (extended(deliver_at=2_000_000_000_000), "not_available"),
-    "a relative time of delivery": (extended(deliver_at=-1), "not_available"),
-    "the most distant relative time": (extended(deliver_at=-(2**63)), "not_available"),
-    "a time to live": (extended(expires_at=-1000), "not_available"),
     "all of it": (extended(deliver_at=1, expires_at=1, producer=SOMEBODY, transaction=1, blob=b"x"), "not_available"),
     "an extension field nobody knows": (
         resealed(block(extension=Extension(event_time=1)).replace(b"\x00\x0a\x00\x04", b"\x00\x0a\x01\x00")),
@@ -210,8 +207,14 @@ def bad_requests(target: Target) -> dict[str, tuple[bytes, str]]:
 
     def poll_like(group: bytes = b"billing", member: bytes = b"w-1", *, received: int = 0, version: int = 0,
                   size: int = 1, count: int = 1, lengths: tuple[int, int] | None = None) -> bytes:  # fmt: skip
-        head = POLL_REQUEST.pack(received, version, size, count, 0, *(lengths or (len(group), len(member))))
+        head = POLL_REQUEST.pack(received, version, size, count, 0, 0, *(lengths or (len(group), len(member))))
         return frame(POLL_BLOCK, head + group + member)
+
+    def settle_like(*ranges: OffsetRange, poll: int = 1, **fields: Any) -> bytes:
+        claim = Claim(target.topic_id, 0, poll, 0, ranges)
+        return frame(SETTLE_BLOCK, SettleRequest(Action.ACK, 1, [claim])._replace(**fields).pack())
+
+    settle = settle_like((0, 1))[frames.HEADER.size :]
 
     return {
         "operation 0": (frame(0), "unknown_operation"),
@@ -261,6 +264,30 @@ def bad_requests(target: Target) -> dict[str, tuple[bytes, str]]:
         "a poll that received less than nothing": (poll_like(received=-2), "protocol_error"),
         "a poll that received what there cannot be": (poll_like(received=2**63 - 1), "protocol_error"),
         "a poll that knows less than nothing": (poll_like(version=-(2**63)), "protocol_error"),
+        "a settle without anything": (frame(SETTLE_BLOCK), "protocol_error"),
+        "a settle without rows": (frame(SETTLE_BLOCK, settle[: SETTLE_REQUEST.size]), "protocol_error"),
+        "a settle without its last byte": (frame(SETTLE_BLOCK, settle[:-1]), "protocol_error"),
+        "a settle with one byte more": (frame(SETTLE_BLOCK, settle + b"\x00"), "protocol_error"),
+        "a settle of 65535 rows": (frame(SETTLE_BLOCK, settle[:11] + b"\xff\xff" + settle[13:]), "protocol_error"),
+        "a settle of 2**32 - 1 ranges": (
+            frame(SETTLE_BLOCK, settle[:-20] + b"\xff" * 4 + settle[-16:]),
+            "protocol_error",
+        ),
+        "action 0": (frame(SETTLE_BLOCK, b"\x00" + settle[1:]), "protocol_error"),
+        "action 255": (frame(SETTLE_BLOCK, b"\xff" + settle[1:]), "protocol_error"),
+        "an ack with a delay": (settle_like((0, 1), argument=5), "protocol_error"),
+        "an ack with a reason": (settle_like((0, 1), reason="because"), "protocol_error"),
+        "an extension for ever": (
+            settle_like((0, 1), action=Action.EXTEND, argument=2**63 - 1),
+            "protocol_error",
+        ),
+        "a settle of a negative group": (settle_like((0, 1), group=-1), "protocol_error"),
+        "a settle of a negative poll": (settle_like((0, 1), poll=-(2**63)), "protocol_error"),
+        "a settle of all offsets": (settle_like((0, limits.MAX_OFFSET)), "protocol_error"),
+        "a settle from a negative offset": (settle_like((-1, 1)), "protocol_error"),
+        "a settle to the last number": (settle_like((2**63 - 2, 2**63 - 1)), "protocol_error"),
+        "a settle of nothing": (settle_like((1, 1)), "protocol_error"),
+        "a settle of overlapping ranges": (settle_like((0, 2), (1, 3)), "protocol_error"),
         "a poll of a group nobody made": (poll_like(), "unknown_group"),
         "a poll of a group without a name": (poll_like(b"", b""), "unknown_group"),
         "a poll of a path": (poll_like(b"../../etc"), "unknown_group"),
@@ -544,5 +571,45 @@ def test_a_newer_poll_of_a_member_sends_the_older_one_home(tmp_path: Path) -> No
             assert (await target.ask(target.publish(block()))).status == frames.OK
             _, rows = unpack_poll_reply((await read_reply(peer)).payload)
             assert [row.next_offset for row in rows] == [2]
+
+    run(scenario())
+
+
+def test_nobody_settles_what_he_was_not_delivered(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with a_target(tmp_path) as target:
+            member = await join(target)
+            reply, (row, *_) = unpack_poll_reply((await target.ask(poll(member))).payload)
+            true = Claim(row.topic_id, row.partition, reply.number, row.token, ((0, 1),))
+            before = target.state()
+
+            async def refused(*claims: Claim, group: int = reply.group) -> list[tuple[OffsetRange, ...]]:
+                for action, argument in ((Action.ACK, -1), (Action.NACK, 0), (Action.REJECT, -1), (Action.EXTEND, 1)):
+                    request = SettleRequest(action, group, claims, argument).pack()
+                    answer = await target.ask(frame(SETTLE_BLOCK, request))
+                    assert answer.status == frames.OK
+                    ranges = unpack_settle_reply(answer.payload, len(claims))
+                    assert ranges == [claim.ranges for claim in claims]
+                return ranges
+
+            tokens = [0, 1, row.token - 1, row.token + 1, row.token ^ 1 << 62, 2**63, 2**64 - 1]
+            await refused(*(true._replace(token=token) for token in tokens))
+            for group in (0, reply.group + 1, limits.MAX_OFFSET - 1):
+                await refused(true, group=group)
+            await refused(
+                true._replace(poll=reply.number - 1),
+                true._replace(poll=0),
+                true._replace(poll=limits.MAX_OFFSET - 1),
+                true._replace(partition=1),
+                true._replace(partition=2**32 - 1),
+                true._replace(topic_id=0),
+                true._replace(topic_id=2**64 - 1),
+                true._replace(ranges=((1, limits.MAX_HANDLES - 1000),)),
+            )
+            assert target.state() == before
+            assert (target.broker.requests.held, target.broker.replies.held) == (0, 0)
+            answer = await target.ask(frame(SETTLE_BLOCK, SettleRequest(Action.ACK, reply.group, [true]).pack()))
+            assert unpack_settle_reply(answer.payload, 1) == [()]
+            assert await target.is_served()
 
     run(scenario())

@@ -1,6 +1,7 @@
 """Topics over HTTP with a real broker: every route under both prefixes, settings, and what is refused and how."""
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from goqueue.api.operations import OPERATIONS, Operation
+from goqueue.api.operations import OPERATIONS, PATH_FIELDS, Operation
 from goqueue.model import limits
 from tests.support.broker import Answer, HttpClient, RunningBroker, refusal, running_broker
 
@@ -67,17 +68,34 @@ REPLIES: dict[str, set[str]] = {
     "cluster": {"cluster_id", "nodes"},
 }  # fmt: skip
 """Fields that clients in use rely on; a reply may have more."""
-SETTINGS = ("retention_hours", "retention_bytes", "cleanup_policy", "segment_bytes", "fsync", "max_message_bytes")
+SETTINGS = {
+    "retention_hours": 1,
+    "retention_bytes": 5000,
+    "cleanup_policy": "both",
+    "segment_bytes": 8192,
+    "fsync": "every",
+    "max_message_bytes": 99,
+    "visibility_timeout": "1m30s",
+    "max_retries": 7,
+    "backoff": {"base": "250ms", "factor": 1.5, "max": "10m"},
+    "dlq_enabled": False,
+    "message_ttl": "1h",
+    "on_expiry": "dlq",
+    "lane_weights": [5, 4, 3, 2, 1],
+    "lane_policy": "strict",
+}
+"""All that a topic may be told, each other than its default, as a description shows it."""
 
 _numbers = count(1)
 
 
+ELSEWHERE = re.compile(r"/groups|/rebalance|/messages/|/schedules|.*/dlq|.*/delayed|.*/stats")
+"""Paths that other files try: groups, handles, delayed messages, jobs, counters."""
 TRIED = [
     operation
     for operation in OPERATIONS
-    if operation.paths and not operation.paths[0].startswith(("/groups", "/rebalance"))
+    if operation.paths and (operation.name == "stats" or not ELSEWHERE.match(operation.paths[0]))
 ]
-"""What HTTP reaches; `test_http_groups` has the rest."""
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +197,8 @@ def test_metrics_name_the_topic_that_was_published_to(broker: RunningBroker, top
 def test_a_method_that_is_not_possible_is_refused_with_those_that_are(
     broker: RunningBroker, prefix: str, path: str, method: str
 ) -> None:
-    answer = broker.request(method, prefix + path.replace("{producer_id}", "1").replace("{partition}", "0"))
+    numbers = [name for name, kind in PATH_FIELDS.items() if kind is int]
+    answer = broker.request(method, prefix + re.sub("{(" + "|".join(numbers) + ")}", "1", path))
     assert answer.status == 405
     possible = {operation.method for operation in OPERATIONS if path in operation.paths}
     assert set(answer.headers["allow"].split(", ")) == possible
@@ -196,7 +215,7 @@ def test_a_path_that_is_not_there_is_404(broker: RunningBroker, path: str) -> No
 
 
 @pytest.mark.parametrize(
-    "operation", [operation for operation in OPERATIONS if "topic" in operation.path_fields], ids=lambda one: one.name
+    "operation", [operation for operation in TRIED if "topic" in operation.path_fields], ids=lambda one: one.name
 )
 def test_a_topic_that_is_not_there_is_404(broker: RunningBroker, operation: Operation) -> None:
     path = operation.paths[0].replace("{topic}", "missing").replace("{partition}", "0")
@@ -237,13 +256,7 @@ def test_an_unknown_field_is_refused_by_name(broker: RunningBroker, quiet: str, 
     assert broker.request("GET", f"/topics/{quiet}").body == before
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        "visibility_timeout", "max_retries", "backoff", "dlq_enabled", "message_ttl", "on_expiry", "validation",
-        "tracing", "lane_weights", "lane_policy",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("field", ["validation", "tracing"])
 def test_a_setting_whose_feature_is_not_built_is_refused_by_name(broker: RunningBroker, quiet: str, field: str) -> None:
     name = new_name()
     for method, path, body in (
@@ -288,7 +301,7 @@ def test_a_body_that_cannot_be_understood_is_refused(broker: RunningBroker, body
     [
         "?limit=0", "?limit=1001", "?limit=x", "?limit=", "?limit=1&limit=2", "?offset=-1", "?max_bytes=0",
         "?from_time=yesterday", "?from_time=2026-01-01T00:00:00", "?to_time=2026-13-01T00:00:00Z", "?limit=%ff",
-        "?isolation=read_uncommitted", "?order=priority", f"?offset={2**62}",
+        "?isolation=read_uncommitted", "?order=newest", "?include=everything", f"?offset={2**62}",
     ],
 )  # fmt: skip
 def test_a_query_that_cannot_be_understood_is_refused(broker: RunningBroker, quiet: str, query: str) -> None:
@@ -338,6 +351,7 @@ def test_a_body_of_unknown_size_is_cut_off_at_the_limit(broker: RunningBroker, q
 
 BAD_NAMES = [
     "", ".", "..", "../x", "../../x", "a/b", "/x", "%2e%2e%2f", "%2e%2e", "__x", "__consumer_offsets", "x" * 242,
+    "x" * 242 + ".dlq",
     "orders\n", "or ders", "orders\0", "caf\u00e9", "\u202eorders", "a\\b", "a:b", "~", "*",
 ]  # fmt: skip
 
@@ -378,7 +392,8 @@ def test_a_path_that_climbs_is_no_route(broker: RunningBroker) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["x" * 241, "a", ".hidden", "-", "_x", "a..b", "...", "CON", "UPPER.lower-1_2", "v1", "messages",
+    ["x" * 241, "x" * 241 + ".dlq", "a.dlq", "0" * 20 + ".dlq", "a", ".hidden",
+     "-", "_x", "a..b", "...", "CON", "UPPER.lower-1_2", "v1", "messages",
      "log.state", "log.state.tmp", "synced", "00000000000000000000.log", "00000000000000000000-0.cut"],
 )  # fmt: skip
 def test_a_topic_of_any_name_that_is_accepted_works(broker: RunningBroker, name: str) -> None:
@@ -421,6 +436,14 @@ def test_a_new_topic_has_the_defaults(broker: RunningBroker, topic: str) -> None
         "segment_bytes": 64 * limits.MIB,
         "fsync": "interval",
         "max_message_bytes": limits.MIB,
+        "visibility_timeout": "30s",
+        "max_retries": 3,
+        "backoff": {"base": "1s", "factor": 2, "max": "1m"},
+        "dlq_enabled": True,
+        "message_ttl": None,
+        "on_expiry": "drop",
+        "lane_weights": [50, 25, 15, 7, 3],
+        "lane_policy": "weighted",
         "replication_factor": 1,
         "min_insync_replicas": 1,
     }
@@ -443,6 +466,19 @@ def test_a_new_topic_has_the_defaults(broker: RunningBroker, topic: str) -> None
         ("fsync", "none", "none"),
         ("fsync", "every", "every"),
         ("max_message_bytes", 10, 10),
+        ("visibility_timeout", "90s", "1m30s"),
+        ("visibility_timeout", 0.001, "1ms"),
+        ("visibility_timeout", "43200", "12h"),
+        ("max_retries", 0, 0),
+        ("max_retries", 1000, 1000),
+        ("backoff", {"base": 5, "factor": 100, "max": "7d"}, {"base": "5s", "factor": 100, "max": "7d"}),
+        ("backoff", {"base": "250ms"}, {"base": "250ms", "factor": 2, "max": "1m"}),
+        ("dlq_enabled", False, False),
+        ("message_ttl", "1d1h1m1s1ms", "1d1h1m1s1ms"),
+        ("message_ttl", None, None),
+        ("on_expiry", "dlq", "dlq"),
+        ("lane_weights", [1, 1, 1, 1, 1000], [1, 1, 1, 1, 1000]),
+        ("lane_policy", "strict", "strict"),
         ("replication_factor", 1, 1),
         ("min_insync_replicas", 1, 1),
     ],
@@ -454,7 +490,7 @@ def test_every_setting_can_be_set_and_is_shown(
     if method == "create":
         assert broker.request("POST", "/topics", {"name": name, setting: value}).status == 201
     else:
-        other = 1000 if setting.startswith("retention_") else None
+        other = 1000 if setting.startswith("retention_") or setting == "message_ttl" else None
         broker.request("POST", "/topics", {"name": name} | ({setting: other} if other else {}))
         changed = broker.request("PATCH", f"/topics/{name}", {setting: value})
         assert (changed.status, changed.body["config"][setting]) == (200, shown)
@@ -469,6 +505,12 @@ def test_every_setting_can_be_set_and_is_shown(
         ("cleanup_policy", "shred"), ("cleanup_policy", None), ("segment_bytes", 4095), ("segment_bytes", None),
         ("segment_bytes", 2 * limits.MAX_SEGMENT_BYTES), ("fsync", "sometimes"), ("fsync", True),
         ("max_message_bytes", 0), ("max_message_bytes", -1), ("max_message_bytes", 16 * limits.MIB),
+        ("visibility_timeout", 0), ("visibility_timeout", "12h1ms"), ("visibility_timeout", None),
+        ("visibility_timeout", "999999999d"), ("visibility_timeout", True), ("max_retries", -1), ("max_retries", 1001),
+        ("backoff", 5), ("backoff", {"base": "2m"}), ("backoff", {"factor": 0.5}), ("backoff", {"max": "8d"}),
+        ("backoff", {"jitter": True}), ("dlq_enabled", "yes"), ("message_ttl", 0), ("message_ttl", -1),
+        ("on_expiry", "keep"), ("lane_weights", [1, 2, 3, 4]), ("lane_weights", [0, 1, 1, 1, 1]),
+        ("lane_weights", [1, 1, 1, 1, "1"]), ("lane_policy", None),
         ("replication_factor", 2), ("replication_factor", 0), ("min_insync_replicas", 2),
     ],
 )  # fmt: skip
@@ -489,11 +531,25 @@ def test_a_setting_out_of_range_is_refused_by_name(
 
 def test_what_a_change_does_not_name_stays(broker: RunningBroker) -> None:
     name = new_name()
-    settings = dict(zip(SETTINGS, (1, 5000, "both", 8192, "every", 99), strict=True))
-    broker.request("POST", "/topics", {"name": name, **settings})
-    broker.request("PATCH", f"/topics/{name}", {"fsync": "none"})
+    broker.request("POST", "/topics", {"name": name, **SETTINGS})
+    broker.request("PATCH", f"/topics/{name}", {"fsync": "none", "backoff": {"factor": 3}})
     config = broker.request("PATCH", f"/topics/{name}", {}).body["config"]
-    assert {setting: config[setting] for setting in SETTINGS} == {**settings, "fsync": "none"}
+    backoff = {"base": "250ms", "factor": 3, "max": "10m"}
+    replication = {"replication_factor": 1, "min_insync_replicas": 1}
+    assert config == {**SETTINGS, "fsync": "none", "backoff": backoff, **replication}
+
+
+def test_settings_are_kept_when_the_broker_starts_again(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker:
+        broker.request("POST", "/topics", {"name": "orders", **SETTINGS})
+        broker.request("POST", "/topics", {"name": "bills"})
+        broker.request("PATCH", "/topics/bills", SETTINGS)
+        before = [broker.request("GET", f"/topics/{name}").body["config"] for name in ("orders", "bills")]
+        broker.restart()
+        after = [broker.request("GET", f"/topics/{name}").body["config"] for name in ("orders", "bills")]
+    assert before == after
+    assert before[0] == before[1]
+    assert {name: before[0][name] for name in SETTINGS} == SETTINGS
 
 
 def test_partitions_cannot_be_changed_by_patch(broker: RunningBroker, quiet: str) -> None:

@@ -23,6 +23,10 @@ defaults:
     retention:
       hours: 24
       bytes: 1MiB
+  delivery:
+    visibilityTimeout: 2m
+    maxRetries: 9
+    dlqEnabled: false
 producer:
   lingerMs: 7
 logging:
@@ -74,6 +78,7 @@ def test_a_broker_does_what_file_environment_and_flags_say(tmp_path: Path) -> No
     env = {
         "GOQUEUE_NODE_ID": "from-environment",
         "GOQUEUE_DEFAULTS_TOPIC_RETENTION_HOURS": "12",
+        "GOQUEUE_DEFAULTS_DELIVERY_MAX_RETRIES": "8",
         "GOQUEUE_LOG_LEVELS": "x",
     }
     flags = ("--config", str(file), "--set", "defaults.topic.retention.bytes=-1", "--log-level", "info")
@@ -83,6 +88,11 @@ def test_a_broker_does_what_file_environment_and_flags_say(tmp_path: Path) -> No
         config = broker.request("GET", "/topics/orders").body["config"]
         assert (created["partitions"], config["retention_hours"], config["retention_bytes"]) == (5, 12, None)
         assert (config["segment_bytes"], config["fsync"]) == (8192, "every")
+        assert (config["visibility_timeout"], config["max_retries"], config["dlq_enabled"]) == ("2m", 8, False)
+        named = {"name": "bills", "visibility_timeout": 5, "max_retries": 3, "dlq_enabled": True}
+        broker.request("POST", "/topics", named)
+        config = broker.request("GET", "/topics/bills").body["config"]
+        assert (config["visibility_timeout"], config["max_retries"], config["dlq_enabled"]) == ("5s", 3, True)
         published = broker.request("POST", "/topics/orders/publish", {"value": "x"}).body
         assert published["durability"] == "durable"
         host, port = broker.wire.split(":")

@@ -13,8 +13,10 @@ import pytest
 
 from goqueue import codec
 from goqueue.broker.partition import Partition, _restore_producers
+from goqueue.model.names import TopicId
 from goqueue.model.record import Extension, Producer, Record
 from goqueue.model.settings import Fsync, LogSettings
+from goqueue.model.topic import Topic, TopicSettings
 from goqueue.producers.views import ProducerViews
 from goqueue.storage.cleaner import clean
 from goqueue.storage.log import Log
@@ -24,12 +26,13 @@ from sim.disk import SimDisk
 T0 = 1_700_000_000_000
 SETTINGS = LogSettings(fsync=Fsync.EVERY, retention_ms=1000, segment_bytes=4096)
 Scenario = Callable[[Partition, Callable[[], None]], None]
+TOPIC = Topic(name="l", topic_id=TopicId(1), partitions=1, settings=TopicSettings(), created_ms=T0)
 EARLY, LATE = Producer(7, 0, 0), Producer(8, 0, 0)
 
 
 def opened(disk: SimDisk) -> Partition:
     log = Log.open("/d/l", disk=disk, settings=SETTINGS, views=(ProducerViews(),))
-    return Partition(0, "l", log, _restore_producers(log), Histogram((1.0,)))
+    return Partition(TOPIC, 0, "l", log, _restore_producers(log), Histogram((1.0,)))
 
 
 def send(partition: Partition, producer: Producer, now: int) -> bool:

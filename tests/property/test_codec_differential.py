@@ -9,15 +9,16 @@ from array import array
 from collections.abc import Callable
 from types import ModuleType
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from goqueue.codec import reference
-from goqueue.codec.layout import Field, Problem, Scan
+from goqueue.codec.layout import Field, Flag, Problem, Scan
 from goqueue.model.errors import InvalidRecord
 from goqueue.model.record import Extension, Producer, Record
-from tests.unit.codec.samples import SAMPLES, bounds, columns, findings, load_twin, refusal, reseal
+from tests.unit.codec.samples import SAMPLES, bounds, columns, findings, load_twin, refusal, reseal, takings
 
 SMALL = tuple(record for record in SAMPLES if len(record.value or b"") < 100)
 EDGES = (0, 1, 2, 3, 4, 7, 8, 15, 16, 31, 32, 63, 64, 127, 128, 191, 254, 255)
@@ -57,6 +58,16 @@ def results(codec: ModuleType, block: bytes, chance: random.Random) -> list[obje
         start, since = chance.randrange(500), chance.randrange(600)
         return codec.milestones(scan, base=chance.choice((0, offset)), start=start, since=since, interval=100)
 
+    asked = array("q", sorted(chance.sample(range(15), chance.choice((1, 3, 8)))))
+    room = chance.choice((0, 150, 10_000))
+    now, ttl_ms = chance.choice((0, 1, 10, 1_700_000_000_004)), chance.choice((-1, 0, 2))
+
+    def pick() -> object:
+        try:
+            return takings(codec.pick(block, asked, max_bytes=room, now=now, ttl_ms=ttl_ms))
+        except ValueError as error:  # records of a block made by chance may stand in any order
+            return str(error)
+
     return [
         columns(scan),
         findings(codec.survey(block)),
@@ -68,6 +79,7 @@ def results(codec: ModuleType, block: bytes, chance: random.Random) -> list[obje
         stamped,
         codec.field_values(block, scan, chance.choice(list(Field))),
         outcome(milestones),
+        outcome(pick),
     ]
 
 
@@ -181,6 +193,93 @@ def test_the_twins_agree_about_scans_of_other_blocks(
 
     for candidate in (block, masked):
         assert runs(compiled, candidate) == runs(reference, candidate)
+
+
+times = st.integers(-3, 30) | st.sampled_from((-(2**63), 2**62, 2**63 - 1))
+candidates = st.builds(
+    Record,
+    timestamp=times,
+    key=st.none() | st.sampled_from((b"", b"k", b"key")),
+    value=st.none() | st.integers(0, 40).map(bytes),
+    priority=st.integers(0, 4),
+    headers=st.sampled_from(((), (("name", b"value"),))),
+    extension=st.none()
+    | st.builds(
+        Extension,
+        deliver_at=st.none() | times,
+        expires_at=st.none() | times,
+        event_time=st.none() | times,
+        transaction=st.none() | times,
+        blob=st.none() | st.just(b"blob"),
+    ),
+    control=st.sampled_from((False, False, False, True)),
+)
+numbers = st.integers(0, 20) | st.sampled_from((-(2**63), -1, 2**62, 2**63 - 2, 2**63 - 1))
+
+
+def expires_by(record: Record, now: int, ttl_ms: int) -> bool:
+    extension = record.extension or Extension()
+    if extension.expires_at is not None:
+        return 0 < extension.expires_at <= now
+    due = max(record.timestamp, record.timestamp if extension.deliver_at is None else extension.deliver_at)
+    return ttl_ms >= 0 and due + ttl_ms <= now
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    found=st.dictionaries(numbers, candidates, max_size=8),
+    asked=st.sets(numbers, max_size=12),
+    max_bytes=st.integers(-1, 300) | st.just(2**63 - 1),
+    now=times,
+    ttl_ms=times,
+)
+def test_the_twins_pick_what_decoding_would_find(
+    compiled: ModuleType, found: dict[int, Record], asked: set[int], max_bytes: int, now: int, ttl_ms: int
+) -> None:
+    records = [msgspec.structs.replace(found[offset], offset=offset) for offset in sorted(found)]
+    block = bytes(reference.encode(records))
+    wanted = array("q", sorted(asked))
+    ours, theirs = (
+        codec.pick(block, wanted, max_bytes=max_bytes, now=now, ttl_ms=ttl_ms) for codec in (compiled, reference)
+    )
+    assert takings(ours) == takings(theirs)
+
+    picked: list[int] = []
+    expired: list[int] = []
+    missing: list[int] = []
+    controls: list[int] = []
+    size, stopped = 0, None
+    for offset in wanted:
+        record = found.get(offset)
+        if record is None:
+            if not found or offset > max(found):
+                stopped = max(found) + 1 if found else wanted[0]
+                break
+            missing.append(offset)
+        elif record.control:
+            controls.append(offset)
+        elif now > 0 and expires_by(record, now, ttl_ms):
+            expired.append(offset)
+        else:
+            one = reference.encode([msgspec.structs.replace(record, offset=offset)])
+            if picked and size + len(one) > max_bytes:
+                stopped = offset
+                break
+            size += len(one)
+            picked.append(offset)
+    if stopped is None:
+        stopped = wanted[-1] + 1 if wanted else 0
+    assert [one.tolist() for one in (ours.offsets, ours.expired, ours.missing, ours.controls)] == [
+        picked,
+        expired,
+        missing,
+        controls,
+    ]
+    assert ours.next_offset == stopped
+    taken = reference.scan(ours.data)
+    assert (taken.offsets, taken.end, taken.problem) == (ours.offsets, size, Problem.NONE)
+    assert (taken.flags, taken.lanes, taken.key_hashes) == (ours.flags, ours.lanes, ours.key_hashes)
+    assert not any(flags & Flag.CONTROL for flags in ours.flags)
 
 
 @settings(max_examples=300, deadline=None)

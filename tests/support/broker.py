@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPMessage
 from pathlib import Path
@@ -82,10 +82,12 @@ class RunningBroker:
         *flags: str,
         env: Mapping[str, str] | None = None,
         stderr: Path | None = None,
+        program: Sequence[str] = (),
     ) -> None:
-        """Log lines go to a file beside the data directory, or to `stderr`."""
+        """Log lines go to a file beside the data directory, or to `stderr`. `program` is another one than `goqueue`."""
         self.data_dir = data_dir
         self.flags = flags
+        self._program = program
         self._env = {**os.environ, **(env or {})}
         self._stderr = stderr or data_dir.with_name(f"{data_dir.name}.stderr")
         self._process: subprocess.Popen[bytes] | None = None
@@ -104,7 +106,7 @@ class RunningBroker:
         assert self._process is None, "it runs already"
         with self._stderr.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [*GOQUEUE, "serve", "--data-dir", str(self.data_dir), *DOORS, *self.flags],
+                [*(self._program or GOQUEUE), "serve", "--data-dir", str(self.data_dir), *DOORS, *self.flags],
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -126,6 +128,11 @@ class RunningBroker:
         """kill -9: nothing is said, finished or flushed."""
         self.signal(signal.SIGKILL)
         self.wait_for_end(code=-signal.SIGKILL)
+
+    def cut_off(self) -> None:
+        """kill -9 of one that may have ended by itself meanwhile, because its disk has gone."""
+        self.signal(signal.SIGKILL)
+        self._reap()
 
     def restart(self, *flags: str) -> None:
         """The next life over the same data: after `kill` as it is, otherwise after `stop`. Flags replace the old."""
@@ -218,9 +225,15 @@ class RunningBroker:
 
 
 @contextmanager
-def running_broker(tmp_path: Path, *flags: str, env: Mapping[str, str] | None = None) -> Iterator[RunningBroker]:
+def running_broker(
+    tmp_path: Path,
+    *flags: str,
+    env: Mapping[str, str] | None = None,
+    stderr: Path | None = None,
+    program: Sequence[str] = (),
+) -> Iterator[RunningBroker]:
     """A broker with its data at `tmp_path/data`. It is stopped cleanly at the end, if it still runs and all is well."""
-    broker = RunningBroker(tmp_path / "data", *flags, env=env)
+    broker = RunningBroker(tmp_path / "data", *flags, env=env, stderr=stderr, program=program)
     broker.start()
     try:
         yield broker

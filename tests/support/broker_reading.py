@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from goqueue import codec
-from goqueue.broker.topic import log_name
+from goqueue.broker.partition import log_name
 from goqueue.client.connection import Connection
 from goqueue.io.disk import LocalDisk
 from goqueue.model.limits import KIB, MAX_READ_COUNT, MAX_READ_MESSAGES, MIB

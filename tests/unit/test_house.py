@@ -17,7 +17,9 @@ ROOMS = sorted(path.name for path in SOURCE.iterdir() if path.is_dir() and path.
 MODULES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
 
 # Rooms whose modules decide and never touch the world: time comes in as an argument, bytes through a port.
-SANS_IO = {"base", "model", "codec", "wire", "storage", "machine", "metadata", "producers", "groups", "delivery"}
+SANS_IO = {
+    "base", "model", "codec", "wire", "storage", "machine", "metadata", "producers", "groups", "delivery", "jobs",
+}  # fmt: skip
 THE_WORLD = {
     "asyncio", "concurrent", "multiprocessing", "os", "pathlib", "random", "secrets", "select", "selectors",
     "shutil", "signal", "socket", "subprocess", "tempfile", "threading", "time",

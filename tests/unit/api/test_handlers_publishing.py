@@ -441,3 +441,103 @@ def test_an_error_that_concerns_a_partition_is_not_marked_with_a_message(tmp_pat
             assert damaged.index is None
 
     run(go())
+
+
+# --- delays and times to live
+
+
+def test_a_delayed_message_says_when_it_is_delivered(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=1)
+            later = "2023-11-14T22:14:20.000Z"
+            ways: list[dict[str, Any]] = [
+                {"delay": "1m"}, {"delay": 60}, {"deliverAt": later}, {"deliverAt": "2023-11-14T23:14:20+01:00"},
+                {"deliverAt": T0 + 60_000}, {"deliverAt": str(T0 + 60_000)},
+            ]  # fmt: skip
+            for offset, fields in enumerate(ways):
+                assert await broker.call("publish", topic="orders", value="x", **fields) == {
+                    "partition": 0,
+                    "offset": offset,
+                    "message_id": f"orders:0:{offset}",
+                    "timestamp": T0_TEXT,
+                    "priority": "normal",
+                    "durability": "written",
+                    "delayed": True,
+                    "deliverAt": later,
+                }, fields
+                assert record(broker, 0, offset).extension == Extension(deliver_at=T0 + 60_000)
+
+    run(go())
+
+
+@pytest.mark.parametrize(
+    "fields", [{"delay": 0}, {"delay": "0s"}, {"delay": None}, {"deliverAt": T0_TEXT}, {"deliverAt": 0}, {"ttl": "5s"}]
+)
+def test_what_is_due_at_once_is_not_called_delayed(tmp_path: Path, fields: dict[str, Any]) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=1)
+            result = await broker.call("publish", topic="orders", value="x", **fields)
+            assert "delayed" not in result
+            assert "deliverAt" not in result
+            assert not broker.broker.topics.named("orders").partition(0).delays.pending
+
+    run(go())
+
+
+def test_a_time_to_live_is_stamped_from_when_the_message_can_be_delivered(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=1)
+            await batch(broker, {"value": "a", "ttl": "5s"}, {"value": "b", "ttl": 1.5, "delay": "10s"})
+            assert record(broker, 0, 0).extension == Extension(expires_at=T0 + 5000)
+            assert record(broker, 0, 1).extension == Extension(deliver_at=T0 + 10_000, expires_at=T0 + 11_500)
+
+    run(go())
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"delay": "5s", "deliverAt": T0_TEXT}, "a delay or a deliverAt, not both"),
+        ({"ttl": 0}, "ttl is 0.*; write from 1ms"),
+        ({"delay": "99999d"}, "'99999d' is too long: write a duration of at most 36500d"),
+        ({"deliverAt": "0001-01-01T00:00:00Z"}, "between the years 1970 and 9999"),
+    ],
+)
+def test_a_delay_that_cannot_be_fails_alone(tmp_path: Path, fields: dict[str, Any], reason: str) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=1)
+            with pytest.raises(InvalidRequest, match=reason):
+                await broker.call("publish", topic="orders", value="x", **fields)
+            results = await batch(broker, {"value": "a"}, {"value": "x", **fields}, {"value": "b"})
+            assert [result.get("code") for result in results] == [None, "invalid_request", None]
+            assert partition_values(broker) == [["a", "b"]]
+
+    run(go())
+
+
+def test_delayed_messages_that_are_sent_again_say_the_same(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=1)
+            producer = (await broker.call("init_producer"))["producer_id"]
+            asked = {"producer_id": producer, "epoch": 0, "sequence": 0}
+            first = await batch(broker, {"value": "a", "delay": "1m", "partition": 0}, **asked)
+            broker.clock.now += 5000
+            again = await batch(broker, {"value": "a", "delay": "1m", "partition": 0}, **asked)
+            assert again == [{**first[0], "duplicate": True}], "its time is that of the first"
+
+    run(go())
+
+
+def test_a_delay_without_an_answer_has_none(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=1)
+            result = await broker.call("publish", topic="orders", value="x", delay="1m", acks="none")
+            assert result == {"partition": 0, "priority": "normal", "durability": "none"}
+
+    run(go())

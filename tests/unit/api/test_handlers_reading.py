@@ -398,7 +398,7 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
             for operation in ("read_topic", "offsets"):
                 with pytest.raises(UnknownTopic):
                     await broker.call(operation, topic="bills")
-            for fields in ({"limit": 0}, {"limit": 1001}, {"max_bytes": 0}, {"offset": -1}, {"order": "priority"}):
+            for fields in ({"limit": 0}, {"limit": 1001}, {"max_bytes": 0}, {"offset": -1}, {"order": "newest"}):
                 with pytest.raises(InvalidRequest):
                     await read(broker, **fields)
 
@@ -413,5 +413,111 @@ def test_what_is_read_is_counted(tmp_path: Path) -> None:
             await read(broker, limit=3)
             meters = broker.broker.topics.named("orders").meters
             assert (meters.messages_read, meters.bytes_read) == (3, 3 * len(messages("0")))
+
+    run(go())
+
+
+# --- delayed messages, and the order of lanes
+
+
+async def publish(broker: Served, value: str, **fields: Any) -> None:
+    await broker.call("publish", topic="orders", value=value, **{"partition": 0, **fields})
+
+
+def test_what_is_not_due_is_hidden_unless_it_is_asked_for(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=1)
+            await publish(broker, "a")
+            await publish(broker, "late", delay="1m")
+            await publish(broker, "b")
+            found = await read(broker)
+            assert (texts(found), found["next_offset"]) == (["a", "b"], 3)
+            found = await read(broker, include="delayed")
+            assert texts(found) == ["a", "late", "b"]
+            assert [message.get("deliver_at") for message in found["messages"]] == [
+                None, "2023-11-14T22:14:20.000Z", None,
+            ]  # fmt: skip
+            everything = await broker.call("read_topic", topic="orders")
+            assert texts(everything) == ["a", "b"]
+            assert texts(await broker.call("read_topic", topic="orders", include="delayed")) == ["a", "late", "b"]
+            with pytest.raises(InvalidRequest):
+                await read(broker, include="everything")
+
+    run(go())
+
+
+def test_when_it_is_due_it_is_read_like_others_and_what_was_cancelled_is_not(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=1)
+            await publish(broker, "late", delay="1m")
+            await publish(broker, "never", delay="1m")
+            await broker.call("cancel_delayed", topic="orders", partition=0, offset=1)
+            assert texts(await read(broker)) == []
+            broker.clock.now += 61_000
+            partition = broker.broker.topics.named("orders").partition(0)
+            partition.deliveries.fire(wall=broker.clock(), now=10**15, limit=10)
+            assert texts(await read(broker)) == ["late"]
+            assert texts(await read(broker, include="delayed")) == ["late", "never"], "the log still has it"
+
+    run(go())
+
+
+def test_a_page_is_filled_behind_what_is_hidden_and_reading_on_finds_the_rest(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=1)
+            for number in range(30):
+                await publish(broker, str(number), **({"delay": "1m"} if number % 3 else {}))
+            found, offset, pages = [], 0, 0
+            while True:
+                page = await read(broker, offset=offset, limit=4)
+                found += texts(page)
+                pages += 1
+                if page["next_offset"] == offset:
+                    break
+                offset = page["next_offset"]
+            assert found == [str(number) for number in range(0, 30, 3)]
+            assert pages <= 5, "pages are not short because something is hidden"
+
+    run(go())
+
+
+def test_a_partition_of_which_all_is_hidden_hides_nothing_of_the_others(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=2)
+            for number in range(50):
+                await publish(broker, f"late{number}", delay="1m", partition=0)
+                await publish(broker, f"m{number}", partition=1)
+                broker.clock.now += 1
+            await publish(broker, "last", partition=0)
+            seen: list[str] = []
+            offsets = {"0": 0, "1": 0}
+            page = await broker.call("read_topic", topic="orders", limit=1000)
+            seen += texts(page)
+            offsets = page["next_offsets"]
+            assert sorted(seen) == sorted([*(f"m{number}" for number in range(50)), "last"])
+            assert offsets == {"0": 51, "1": 50}
+
+    run(go())
+
+
+def test_a_page_may_be_in_the_order_of_the_lanes(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=2)
+            for number, lane in enumerate(("low", "critical", "normal", "critical", "background", "high")):
+                await publish(broker, f"{lane}{number}", priority=lane, partition=0)
+                await publish(broker, f"{lane}{number}x", priority=lane, partition=1)
+                broker.clock.now += 1
+            wanted = ["critical1", "critical3", "high5", "normal2", "low0", "background4"]
+            assert texts(await read(broker, order="priority")) == wanted
+            page = await read(broker, order="priority", limit=3)
+            assert (texts(page), page["next_offset"]) == (["critical1", "normal2", "low0"], 3), "of each page, by lane"
+            both = texts(await broker.call("read_topic", topic="orders", order="priority"))
+            assert both == [name for one in wanted for name in (one, f"{one}x")]
+            assert texts(await read(broker, order="offset"))[0] == "low0"
 
     run(go())

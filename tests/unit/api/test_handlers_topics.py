@@ -13,7 +13,7 @@ from goqueue.model.errors import (
     UnknownTopic,
 )
 from goqueue.model.settings import Fsync
-from goqueue.model.topic import CleanupPolicy, TopicSettings
+from goqueue.model.topic import Backoff, CleanupPolicy, LanePolicy, OnExpiry, TopicSettings
 from tests.support.loop import run
 from tests.unit.api.services import CLIENT_DEFAULTS, Served, served
 from tests.unit.broker.brokers import messages
@@ -25,6 +25,14 @@ DEFAULTS = {
     "segment_bytes": 67108864,
     "fsync": "interval",
     "max_message_bytes": 1048576,
+    "visibility_timeout": "30s",
+    "max_retries": 3,
+    "backoff": {"base": "1s", "factor": 2, "max": "1m"},
+    "dlq_enabled": True,
+    "message_ttl": None,
+    "on_expiry": "drop",
+    "lane_weights": [50, 25, 15, 7, 3],
+    "lane_policy": "weighted",
     "replication_factor": 1,
     "min_insync_replicas": 1,
 }
@@ -66,6 +74,14 @@ def test_a_topic_is_created_with_what_its_creator_says(tmp_path: Path) -> None:
                 segment_bytes=4096,
                 fsync="every",
                 max_message_bytes=5,
+                visibility_timeout="1m30s",
+                max_retries=0,
+                backoff={"base": "250ms", "factor": 3, "max": 3600},
+                dlq_enabled=False,
+                message_ttl="7d",
+                on_expiry="dlq",
+                lane_weights=[5, 4, 3, 2, 1],
+                lane_policy="strict",
                 replication_factor=1,
                 min_insync_replicas=1,
             )
@@ -76,6 +92,14 @@ def test_a_topic_is_created_with_what_its_creator_says(tmp_path: Path) -> None:
                 segment_bytes=4096,
                 fsync=Fsync.EVERY,
                 max_message_bytes=5,
+                visibility_ms=90_000,
+                max_retries=0,
+                backoff=Backoff(base_ms=250, factor=3, max_ms=3_600_000),
+                dlq_enabled=False,
+                message_ttl_ms=7 * 86_400_000,
+                on_expiry=OnExpiry.DLQ,
+                lane_weights=(5, 4, 3, 2, 1),
+                lane_policy=LanePolicy.STRICT,
             )
 
     run(go())
@@ -91,6 +115,105 @@ def test_a_retention_may_be_without_limit(tmp_path: Path, unlimited: int | None)
             await broker.call("change_topic", topic="orders", retention_hours=0, retention_bytes=0)
             found = settings_of(broker, "orders")
             assert (found.retention_hours, found.retention_bytes) == (0, 0)
+
+    run(go())
+
+
+@pytest.mark.parametrize(
+    ("written", "shown", "kept_ms"),
+    [
+        ("90m", "1h30m", 5_400_000),
+        ("90", "1m30s", 90_000),
+        (0.25, "250ms", 250),
+        (30, "30s", 30_000),
+        ("0.001", "1ms", 1),
+    ],
+)
+def test_durations_are_written_in_any_way_and_shown_in_one(
+    tmp_path: Path, written: str | float, shown: str, kept_ms: int
+) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            backoff = {"base": written, "max": written}
+            fields = {"visibility_timeout": written, "message_ttl": written, "backoff": backoff}
+            await broker.call("create_topic", name="orders", **fields)
+            kept = settings_of(broker, "orders")
+            assert (kept.visibility_ms, kept.message_ttl_ms) == (kept_ms, kept_ms)
+            assert kept.backoff == Backoff(base_ms=kept_ms, max_ms=kept_ms)
+            before = await broker.call("describe_topic", topic="orders")
+            config = before["config"]
+            assert (config["visibility_timeout"], config["message_ttl"]) == (shown, shown)
+            assert config["backoff"] == {"base": shown, "factor": 2, "max": shown}
+            as_shown = {name: config[name] for name in fields}
+            assert await broker.call("change_topic", topic="orders", **as_shown) == before
+
+    run(go())
+
+
+def test_a_ttl_is_taken_away_with_null(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", message_ttl="1h")
+            assert settings_of(broker, "orders").message_ttl_ms == 3_600_000
+            found = await broker.call("change_topic", topic="orders", message_ttl=None)
+            assert found["config"]["message_ttl"] is None
+            assert settings_of(broker, "orders").message_ttl_ms is None
+
+    run(go())
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({}, Backoff(base_ms=10, factor=3, max_ms=40_000)),
+        ({"base": "2s"}, Backoff(base_ms=2000, factor=3, max_ms=40_000)),
+        ({"factor": 1.5}, Backoff(base_ms=10, factor=1.5, max_ms=40_000)),
+        ({"max": "5s"}, Backoff(base_ms=10, factor=3, max_ms=5000)),
+        ({"base": 0, "max": "0ms"}, Backoff(base_ms=0, factor=3, max_ms=0)),
+    ],
+)
+def test_parts_of_a_backoff_that_are_left_out_stay_as_they_are(
+    tmp_path: Path, parts: dict[str, object], expected: Backoff
+) -> None:
+    """In a topic as it is; for a new one, in the broker's defaults."""
+
+    async def go() -> None:
+        before = Backoff(base_ms=10, factor=3, max_ms=40_000)
+        async with served(tmp_path, topic=TopicSettings(backoff=before)) as broker:
+            await broker.call("create_topic", name="orders", backoff=parts)
+            assert settings_of(broker, "orders").backoff == expected
+            await broker.call("create_topic", name="bills")
+            await broker.call("change_topic", topic="bills", backoff=parts)
+            assert settings_of(broker, "bills").backoff == expected
+
+    run(go())
+
+
+@pytest.mark.parametrize(
+    ("fields", "refusal"),
+    [
+        ({"visibility_timeout": 0}, "visibility_timeout is 0s; it must be from 1ms to 12h"),
+        ({"visibility_timeout": "12h1ms"}, "visibility_timeout is 12h1ms; it must be from 1ms to 12h"),
+        ({"visibility_timeout": "999999999d"}, "visibility_timeout: '999999999d' is too long"),
+        ({"message_ttl": "0ms"}, "message_ttl is 0s; it must be from 1ms to 36500d"),
+        ({"backoff": {"base": "8d"}}, "backoff.base is 8d; it must be from 0s to 7d"),
+        ({"backoff": {"base": "2m"}}, "backoff.max is 1m; it must be at least backoff.base, which is 2m"),
+        ({"backoff": {"max": "999ms"}}, "backoff.max is 999ms; it must be at least backoff.base, which is 1s"),
+        ({"backoff": {"max": "99999d"}}, "backoff.max: '99999d' is too long"),
+    ],
+)
+def test_a_duration_out_of_range_is_refused_with_its_bounds(
+    tmp_path: Path, fields: dict[str, object], refusal: str
+) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="bills")
+            for operation, which in (("create_topic", {"name": "orders"}), ("change_topic", {"topic": "bills"})):
+                with pytest.raises(InvalidSetting) as caught:
+                    await broker.call(operation, **which, **fields)
+                assert str(caught.value).startswith(refusal)
+            assert await broker.call("list_topics") == {"topics": ["bills"]}
+            assert settings_of(broker, "bills") == TopicSettings()
 
     run(go())
 
@@ -114,6 +237,34 @@ def test_a_retention_may_be_without_limit(tmp_path: Path, unlimited: int | None)
         {"num_partitions": None},
         {"replication_factor": 2},
         {"min_insync_replicas": 0},
+        {"visibility_timeout": "soon"},
+        {"visibility_timeout": None},
+        {"visibility_timeout": -1},
+        {"max_retries": -1},
+        {"max_retries": 1001},
+        {"max_retries": 1.5},
+        {"max_retries": None},
+        {"backoff": None},
+        {"backoff": "1s"},
+        {"backoff": {"base": None}},
+        {"backoff": {"factor": 0.9}},
+        {"backoff": {"factor": 101}},
+        {"backoff": {"factor": "2"}},
+        {"backoff": {"max": -1}},
+        {"backoff": {"jitter": 1}},
+        {"dlq_enabled": 1},
+        {"dlq_enabled": None},
+        {"message_ttl": -1},
+        {"on_expiry": "keep"},
+        {"lane_weights": [1, 1, 1, 1]},
+        {"lane_weights": [1, 1, 1, 1, 1, 1]},
+        {"lane_weights": [0, 1, 1, 1, 1]},
+        {"lane_weights": [1, 1, 1, 1, 1001]},
+        {"lane_weights": [1, 1, 1, 1, 1.5]},
+        {"lane_weights": None},
+        {"lane_policy": "fair"},
+        {"name": "a" * 242},
+        {"name": "a" * 242 + ".dlq"},
         {"name": "__internal"},
         {"name": "synced"},
         {"name": ".."},
@@ -130,7 +281,21 @@ def test_what_is_out_of_range_is_refused_and_nothing_is_created(tmp_path: Path, 
     run(go())
 
 
-@pytest.mark.parametrize("field", ["visibility_timeout", "dlq_enabled", "lane_weights", "message_ttl", "backoff"])
+def test_the_longest_name_and_that_of_its_dead_letters_are_good(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            for name in ("a" * 241, "a" * 241 + ".dlq", "0" * 20, "0" * 20 + ".dlq"):
+                await broker.call("create_topic", name=name, num_partitions=1)
+                await broker.call("publish", topic=name, value="x")
+                assert (await broker.call("describe_topic", topic=name))["total_messages"] == 1
+        async with served(tmp_path) as broker:
+            for name in ("a" * 241 + ".dlq", "0" * 20 + ".dlq"):
+                assert (await broker.call("describe_topic", topic=name))["total_messages"] == 1
+
+    run(go())
+
+
+@pytest.mark.parametrize("field", ["validation", "tracing"])
 def test_a_setting_whose_feature_is_not_built_is_refused_by_name(tmp_path: Path, field: str) -> None:
     async def go() -> None:
         async with served(tmp_path) as broker:

@@ -146,13 +146,39 @@ def test_a_switch_needs_no_value() -> None:
     )
 
 
+def test_the_settings_of_a_topic_are_refused_by_their_schema_too() -> None:
+    fits = jsonschema_rs.validator_for(
+        {"$ref": "#/components/schemas/CreateTopic", "components": DOCUMENT["components"]}
+    )
+    for name in ("a" * 241, "a" * 241 + ".dlq", "orders.dlq"):
+        assert fits.is_valid({"name": name})
+    for name in ("a" * 242, "a" * 242 + ".dlq", "a" * 241 + "-dlq"):
+        assert not fits.is_valid({"name": name})
+    good: tuple[dict[str, Any], ...] = (
+        {"visibility_timeout": "30s"}, {"visibility_timeout": 30}, {"backoff": {}}, {"backoff": {"factor": 2}},
+        {"message_ttl": None}, {"message_ttl": 1.5}, {"lane_weights": [50, 25, 15, 7, 3]}, {"on_expiry": "dlq"},
+    )  # fmt: skip
+    bad: tuple[dict[str, Any], ...] = (
+        {"visibility_timeout": "soon"}, {"visibility_timeout": None}, {"max_retries": 1001}, {"backoff": {"factor": 0}},
+        {"backoff": {"jitter": 1}}, {"backoff": None}, {"lane_weights": [1]}, {"lane_weights": [1] * 6},
+        {"lane_weights": [0, 1, 1, 1, 1]}, {"on_expiry": "keep"}, {"lane_policy": "fair"}, {"dlq_enabled": 1},
+    )  # fmt: skip
+    for fields in good:
+        assert fits.is_valid({"name": "orders", **fields}), fields
+    for fields in bad:
+        assert not fits.is_valid({"name": "orders", **fields}), fields
+
+
 def test_a_request_is_refused_by_its_schema_when_the_broker_refuses_it() -> None:
     """One shape both validates and describes; a few of them, to see that it does."""
     schema = {"$ref": "#/components/schemas/Publish", "components": DOCUMENT["components"]}
     fits = jsonschema_rs.validator_for(schema)
     assert fits.is_valid({"value": "x", "priority": 4, "headers": [["a", "b"]], "acks": "all"})
+    assert fits.is_valid({"value": "x", "delay": "5s", "ttl": 1.5})
+    assert fits.is_valid({"value": "x", "deliverAt": "2026-01-31T12:00:00Z"})
     for wrong in (
         {}, {"value": 5}, {"value": "x", "nope": 1}, {"value": "x", "priority": 5}, {"value": "x", "partition": -1},
-        {"value": "x", "headers": [["a"]]}, {"value": "x", "event_time": "soon"}, {"value": "x", "delay": "5s"},
+        {"value": "x", "headers": [["a"]]}, {"value": "x", "event_time": "soon"}, {"value": "x", "delay": "soon"},
+        {"value": "x", "deliverAt": "tomorrow"}, {"value": "x", "ttl": []},
     ):  # fmt: skip
         assert not fits.is_valid(wrong), wrong

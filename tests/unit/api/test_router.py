@@ -8,7 +8,15 @@ from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, MethodNotAllowed, UnknownOperation
 
 ROUTER = Router(OPERATIONS)
-VALUES: dict[str, object] = {"topic": "orders", "partition": 7, "producer_id": 12, "group": "billing"}
+VALUES: dict[str, object] = {
+    "topic": "orders",
+    "partition": 7,
+    "producer_id": 12,
+    "group": "billing",
+    "offset": 41,
+    "schedule": "5f0c",
+    "redrive": "00d1",
+}
 
 
 @pytest.mark.parametrize("prefix", ["", "/v1"])
@@ -66,6 +74,7 @@ def test_a_fixed_segment_goes_before_a_name() -> None:
     assert ROUTER.match("POST", b"/producers/init").operation is BY_NAME["init_producer"]
     with pytest.raises(InvalidRequest, match="the producer_id in the path is 'Init'"):
         ROUTER.match("POST", b"/producers/Init")
+    assert ROUTER.match("POST", b"/topics/orders/delayed/cancel").operation is BY_NAME["cancel_many_delayed"]
 
 
 @pytest.mark.parametrize(("segment", "number"), [

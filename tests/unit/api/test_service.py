@@ -13,14 +13,16 @@ import goqueue
 from goqueue.api.operations import BY_NAME
 from goqueue.api.service import Readings, Service
 from goqueue.broker.read import PartitionReader
+from goqueue.model.record import Lane
 from goqueue.server.embedded import EmbeddedBroker
 from goqueue.storage.log import Log
+from goqueue.storage.reading import Reader
 from goqueue.telemetry import meters
 from goqueue.telemetry.exposition import Exposition
 from goqueue.telemetry.meters import RequestMeterSet
 from tests.support.loop import turns
 from tests.unit.broker.brokers import topic_directory
-from tests.unit.broker.consumers import GROUP, LATEST, TOPIC, Consumers, consuming, numbered
+from tests.unit.broker.consumers import GROUP, LATEST, TOPIC, Consumers, consuming, handles_of, message, numbered
 from tests.unit.broker.moved_time import run_timed
 from tests.unit.storage.logs import flip_record
 from tests.unit.telemetry.scrapes import Scrape
@@ -166,6 +168,77 @@ def test_polls_that_wait_are_counted(tmp_path: Path) -> None:
             broker.put("new")
             await waiting
             assert broker.scrape().value("goqueue_waiting_polls") == 0
+
+    run_timed(go())
+
+
+# --- how deliveries end
+
+
+def test_a_scrape_has_the_numbers_of_deliveries_lanes_and_delays(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with scraped(tmp_path) as broker:
+            await broker.create(lane_policy="strict")
+            broker.send(*(message("x", lane=Lane.HIGH) for _ in range(4)), message("y", lane=Lane.LOW))
+            broker.delay("late", by_ms=1000)
+            member = (await broker.join()).member_id
+            handles = handles_of(await broker.poll(member, max_messages=3))
+            await broker.ack(handles[0])
+            await broker.nack(handles[1], delay_ms=60_000)
+            await broker.reject(handles[2])
+            await broker.letters()
+            await broker.pass_by(1500)
+            found = broker.scrape()
+            labels = {"group": GROUP, "topic": TOPIC}
+            for name in ("acks", "nacks", "rejects"):
+                assert found.value(f"goqueue_{name}_total", **labels) == 1
+            for name in ("lapses", "messages_expired"):
+                assert found.value(f"goqueue_{name}_total", **labels) == 0
+            assert found.value("goqueue_messages_dead_total", **labels, reason="rejected") == 1
+            assert found.value("goqueue_dead_letters_total", topic=TOPIC) == 1
+            assert found.value("goqueue_dead_letters_pending", topic=TOPIC) == 0
+            assert found.value("goqueue_messages_in_flight", **labels) == 0
+            assert found.value("goqueue_retries_waiting", **labels) == 1
+            assert found.value("goqueue_delayed_pending", topic=TOPIC) == 0
+            assert found.value("goqueue_delay_lateness_seconds_sum") == 0.5
+            assert found.rows("goqueue_lane_ready", "lane") == {
+                ("critical",): 0, ("high",): 1, ("normal",): 1, ("low",): 1, ("background",): 0,
+            }  # fmt: skip
+            assert found.value("goqueue_lane_served_total", group=GROUP, lane="high") == 3
+            assert found.value("goqueue_lane_waited_seconds", group=GROUP, lane="low") == 1.5
+            assert found.value("goqueue_groups_without_lanes") == 0
+            await broker.poll(member)
+            assert broker.scrape().value("goqueue_messages_in_flight", **labels) == 3
+
+    run_timed(go())
+
+
+def test_a_group_whose_views_are_not_in_memory_is_left_out_and_no_disk_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        async with scraped(tmp_path) as broker:
+            await broker.create()
+            broker.put(*numbered(5))
+            log = broker.partition().log
+            log.roll()
+            log.sync()
+            member = (await broker.join()).member_id
+            await broker.poll(member, max_messages=2)
+            assert broker.scrape().value("goqueue_lane_ready", group=GROUP, lane="normal") == 3
+            log.segments[0].derived = None
+
+            def refuse(*_: Any, **__: Any) -> None:
+                pytest.fail("a scrape loads a view")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Reader, "derived", refuse)
+                found = broker.scrape()
+            assert not found.series("goqueue_lane_ready")
+            assert found.value("goqueue_groups_without_lanes") == 1
+            assert found.value("goqueue_messages_in_flight", group=GROUP, topic=TOPIC) == 2
+            await BY_NAME["priority_stats"].call(broker.service, {})
+            assert broker.scrape().value("goqueue_lane_ready", group=GROUP, lane="normal") == 3
 
     run_timed(go())
 

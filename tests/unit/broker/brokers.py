@@ -92,11 +92,19 @@ class Parts:
             base=LogSettings(),
             aside=self.aside,
             entropy=ids,
+            clock=self.clock,
+            monotonic=self.clock,
             meters=self.meters,
             on_failure=self.failures.append,
         )
         self.housekeeping = Housekeeping(
-            self.store, self.catalogue, (self.host,), self.aside, self.clock, self.failures.append
+            self.store,
+            self.catalogue,
+            (self.host,),
+            self.aside,
+            self.clock,
+            self.failures.append,
+            monotonic=self.clock,
         )
 
     async def create(self, name: str, partitions: int = 1, settings: TopicSettings = SETTINGS) -> OpenTopic:

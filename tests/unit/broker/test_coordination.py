@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from goqueue.delivery.deliveries import Settle
+from goqueue.delivery.commands import Settle
 from goqueue.groups.commands import Delete
 from goqueue.model.errors import (
     DamagedData,
@@ -754,6 +754,6 @@ def test_a_sidecar_is_made_once_however_many_ask(tmp_path: Path) -> None:
             assert found == [["a"]] * 20
             sidecar = to.partition().sidecar
             assert sidecar is not None
-            assert sidecar.submit(Settle(to.group("g7").number, 1), 0).refusal is None
+            assert sidecar.submit(Settle(to.group("g7").number, 1), wall=0, now=0).refusal is None
 
     run_timed(go())

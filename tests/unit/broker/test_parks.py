@@ -40,13 +40,14 @@ class Rig:
         member = self.group.members[member_id] = Member(joined, 0)
         return member
 
-    async def wait(self, member: Member, *marks: tuple[Mark, int], timeout_s: float = LONG_S) -> "asyncio.Task[None]":
-        task = asyncio.ensure_future(self.parks.wait(self.group, member, marks, timeout_s))
+    async def wait(self, member: Member, *marks: tuple[Mark, int], timeout_s: float = LONG_S) -> "asyncio.Task[bool]":
+        deadline = self.parks.deadline(timeout_s)
+        task = asyncio.ensure_future(self.parks.wait(self.group, member, marks, deadline))
         await turns()
         return task
 
 
-async def ended(*tasks: "asyncio.Task[None]") -> Iterable[bool]:
+async def ended(*tasks: "asyncio.Task[bool]") -> Iterable[bool]:
     """Which of them are through."""
     await turns()
     return tuple(task.done() for task in tasks)
@@ -61,6 +62,7 @@ def test_a_mark_that_moves_far_enough_ends_the_wait() -> None:
         assert await ended(task) == (False,)
         one.advance(6)
         assert await ended(task) == (True,)
+        assert task.result(), "there is time left to wait again"
         assert (one.waiting, other.waiting) == (0, 0), "it leaves nothing behind"
 
     run_timed(go())
@@ -98,6 +100,51 @@ def test_the_time_is_up_when_it_is_up() -> None:
         assert await ended(task) == (False,)
         rig.time.move(1_000)
         assert await ended(task) == (True,)
+        assert not task.result(), "there is no time left"
+
+    run_timed(go())
+
+
+def test_who_has_no_time_does_not_wait() -> None:
+    async def go() -> None:
+        rig = Rig()
+        for timeout_s in (0.0, -5.0):
+            task = await rig.wait(rig.first, timeout_s=timeout_s)
+            assert task.done()
+            assert not task.result()
+        assert rig.first.parked == 0
+
+    run_timed(go())
+
+
+def test_a_wait_goes_on_until_the_same_deadline_however_often_it_is_ended() -> None:
+    async def go() -> None:
+        rig = Rig()
+        deadline = rig.parks.deadline(20)
+        for passed_ms in (5_000, 14_999):
+            waiting = asyncio.ensure_future(rig.parks.wait(rig.group, rig.first, (), deadline))
+            await turns()
+            rig.time.move(passed_ms)
+            rig.parks.wake_group(rig.group.number)
+            assert await waiting
+        last = asyncio.ensure_future(rig.parks.wait(rig.group, rig.first, (), deadline))
+        await turns()
+        rig.time.move(1)
+        assert not await last
+
+    run_timed(go())
+
+
+def test_one_member_can_be_woken() -> None:
+    async def go() -> None:
+        rig = Rig()
+        first, second = await rig.wait(rig.first), await rig.wait(rig.second)
+        rig.parks.wake_member(GroupNumber(2), "b")
+        rig.parks.wake_member(rig.group.number, "nobody")
+        assert await ended(first, second) == (False, False)
+        rig.parks.wake_member(rig.group.number, "b")
+        assert await ended(first, second) == (False, True)
+        assert rig.parks.groups == [rig.group.number], "one of it still waits"
 
     run_timed(go())
 
@@ -177,7 +224,9 @@ def test_when_the_broker_stops_nobody_waits_any_more() -> None:
         rig = Rig()
         tasks = await rig.wait(rig.first), await rig.wait(rig.second)
         rig.parks.close()
-        assert await ended(*tasks, await rig.wait(rig.first)) == (True, True, True)
+        late = await rig.wait(rig.first)
+        assert await ended(*tasks, late) == (True, True, True)
+        assert not any(task.result() for task in (*tasks, late)), "nobody is to wait again"
         assert (rig.first.parked, len(rig.parks)) == (0, 0)
 
     run_timed(go())

@@ -3,24 +3,30 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
+from pyroaring import BitMap64
 
 from goqueue import codec
-from goqueue.broker.partition import Partition, Placed
+from goqueue.broker.partition import Partition, Placed, log_name
 from goqueue.codec.layout import CRC_AT
-from goqueue.delivery.deliveries import Start
+from goqueue.delivery.commands import Cancel, Move, Retries, Start
+from goqueue.delivery.sidecar import Sidecar
 from goqueue.io.disk import LocalFile
 from goqueue.model.errors import InvalidRecord, OutOfSequence, UnknownProducer
-from goqueue.model.names import GroupNumber
-from goqueue.model.record import Producer
+from goqueue.model.names import GroupNumber, TopicId
+from goqueue.model.record import Extension, Producer, Record
 from goqueue.model.settings import Fsync, LogSettings
+from goqueue.model.topic import Topic, TopicSettings
 from goqueue.producers.sequences import Run
 from goqueue.storage.cleaner import clean
 from goqueue.storage.store import Store, sidecar_name
 from goqueue.telemetry.meters import APPEND_BOUNDS_S, Histogram
-from tests.unit.broker.brokers import T0, messages, values
+from tests.unit.broker.brokers import T0, block, messages, values
 
 LAST = 2**31 - 1
+TOPIC = Topic(name="orders", topic_id=TopicId(1), partitions=1, settings=TopicSettings(), created_ms=T0)
+NAME = log_name(TOPIC.name, TOPIC.topic_id, 0)
 
 
 class Stored:
@@ -33,7 +39,11 @@ class Stored:
 
     def open(self) -> None:
         self.store = Store(str(self.path))
-        self.partition = Partition.open(self.store, 0, "orders/id/0", self.settings, Histogram(APPEND_BOUNDS_S), T0)
+        self.partition = Partition.open(self.store, TOPIC, 0, self.settings, Histogram(APPEND_BOUNDS_S), wall=T0, now=0)
+
+    def make_sidecar(self) -> Sidecar:
+        self.partition.sidecar = self.partition.make_sidecar(self.store, T0, 0)
+        return self.partition.sidecar
 
     def restart(self) -> None:
         self.store.close()
@@ -197,12 +207,12 @@ def test_a_partition_that_no_group_has_used_has_no_sidecar(stored: Stored) -> No
     stored.append("a")
     stored.restart()
     assert stored.partition.sidecar is None
-    assert not stored.store.has_log(sidecar_name("orders/id/0"))
+    assert not stored.store.has_log(sidecar_name(NAME))
 
 
 def test_a_sidecar_is_made_when_it_is_wanted_and_found_after_a_restart(stored: Stored) -> None:
     stored.append("a", "b")
-    stored.partition.open_sidecar(stored.store, T0).submit(Start(GROUP, 1), T0)
+    stored.make_sidecar().submit(Start(GROUP, 1), wall=T0, now=0)
     stored.restart()
     assert stored.partition.sidecar is not None
     assert stored.partition.sidecar.deliveries.low(GROUP) == 1
@@ -210,7 +220,7 @@ def test_a_sidecar_is_made_when_it_is_wanted_and_found_after_a_restart(stored: S
 
 def test_every_start_fences_a_sidecar_before_anything_is_appended(stored: Stored) -> None:
     stored.append("a", "b")
-    stored.partition.open_sidecar(stored.store, T0).submit(Start(GROUP, 2), T0)
+    stored.make_sidecar().submit(Start(GROUP, 2), wall=T0, now=0)
     epochs = []
     for _ in range(3):
         stored.restart()
@@ -226,8 +236,10 @@ def test_every_start_fences_a_sidecar_before_anything_is_appended(stored: Stored
 
 
 def test_the_sidecar_is_made_durable_as_its_partition_is_and_nothing_in_it_is_cleaned(stored: Stored) -> None:
-    sidecar = stored.partition.open_sidecar(stored.store, T0)
-    stored.partition.change_settings(LogSettings(fsync=Fsync.EVERY, retention_ms=1, retention_bytes=1, compact=True))
+    sidecar = stored.make_sidecar()
+    stored.partition.change_settings(
+        TOPIC, LogSettings(fsync=Fsync.EVERY, retention_ms=1, retention_bytes=1, compact=True)
+    )
     settings = sidecar.log.settings
     assert settings.fsync is Fsync.EVERY
     assert (settings.retention_ms, settings.retention_bytes, settings.compact) == (None, None, False)
@@ -235,9 +247,9 @@ def test_the_sidecar_is_made_durable_as_its_partition_is_and_nothing_in_it_is_cl
 
 def test_a_damaged_sidecar_does_not_keep_the_partition_from_opening(stored: Stored) -> None:
     stored.append("a")
-    stored.partition.open_sidecar(stored.store, T0).submit(Start(GROUP, 1), T0)
+    stored.make_sidecar().submit(Start(GROUP, 1), wall=T0, now=0)
     stored.store.close()
-    segment = next(stored.path.glob("logs/orders/id/0/sidecar/*.log"))
+    segment = next(stored.path.glob(f"logs/{NAME}/sidecar/*.log"))
     data = bytearray(segment.read_bytes())
     data[-1] ^= 0xFF
     segment.write_bytes(data)
@@ -247,3 +259,53 @@ def test_a_damaged_sidecar_does_not_keep_the_partition_from_opening(stored: Stor
     assert stored.partition.sidecar_damage is not None
     stored.append("b")
     assert values(stored.partition) == ["a", "b"]
+
+
+# --- delayed messages
+
+
+def delay(stored: Stored, *times: int) -> None:
+    data = block(*(Record(value=b"a", extension=Extension(deliver_at=time)) for time in times))
+    stored.partition.append(data, count=len(times), now=T0, producer=None, monotonic=0)
+
+
+def test_a_restart_finds_what_is_delayed_and_not_due_in_all_segments(stored: Stored) -> None:
+    delay(stored, T0 + 5000, T0 - 1)
+    stored.append("plain")
+    stored.partition.log.roll()
+    delay(stored, T0 + 1000)
+    stored.restart()
+    assert list(stored.partition.delays.pending) == [0, 3]
+    assert list(stored.partition.delays.fire(wall=T0 + 1010, now=1010, limit=10)) == [3]
+
+
+def test_a_restart_knows_what_was_cancelled_and_moved(stored: Stored) -> None:
+    delay(stored, *([T0 + 5000] * 4))
+    sidecar = stored.make_sidecar()
+    sidecar.submit(Cancel(BitMap64([1])), wall=T0, now=0)
+    sidecar.submit(Move(BitMap64([2]), T0 + 100), wall=T0, now=0)
+    sidecar.submit(Move(BitMap64([3]), T0 - 100), wall=T0, now=0)
+    stored.restart()
+    assert list(stored.partition.delays.pending) == [0, 2], "one is cancelled, one is due"
+    assert list(stored.partition.delays.fire(wall=T0 + 110, now=110, limit=10)) == [2]
+
+
+def test_the_cleaner_is_told_what_was_cancelled_and_moved(stored: Stored) -> None:
+    delay(stored, *([T0 + 5000] * 3))
+    assert stored.partition.due_times.of(1, T0 + 5000) == T0 + 5000
+    sidecar = stored.make_sidecar()
+    sidecar.submit(Cancel(BitMap64([1])), wall=T0, now=0)
+    sidecar.submit(Move(BitMap64([2]), T0 + 99_000), wall=T0, now=0)
+    times = stored.partition.due_times
+    assert [times.of(offset, T0 + 5000) for offset in range(3)] == [T0 + 5000, 0, T0 + 99_000]
+
+
+@pytest.mark.parametrize(
+    ("name", "enabled", "expected"),
+    [("orders", True, True), ("orders", False, False), ("orders.dlq", True, False), ("orders.dlq", False, False)],
+)
+def test_which_partitions_have_dead_letters(stored: Stored, name: str, enabled: bool, expected: bool) -> None:
+    settings = TopicSettings(dlq_enabled=enabled, max_retries=7)
+    stored.partition.change_settings(msgspec.structs.replace(TOPIC, name=name, settings=settings), stored.settings)
+    assert stored.partition.has_dead_letters is expected
+    assert stored.partition.retries == Retries(7, settings.backoff, expected)

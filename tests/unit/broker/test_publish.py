@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyroaring import BitMap64
 
 from goqueue import codec
-from goqueue.broker.partition import GONE
+from goqueue.broker.partition import GONE, Partition
 from goqueue.broker.publish import Publisher, Receipt
 from goqueue.broker.topic import OpenTopic
 from goqueue.codec.layout import CRC_AT, PRIORITY_AT
@@ -52,7 +53,7 @@ class Publishing:
         self.refusals: list[DiskFull] = []
         self.has_room = True
         self.publisher = Publisher(
-            registry, self.clock, rig.failures.append, self.refusals.append, has_room=lambda: self.has_room
+            registry, self.clock, self.clock, rig.failures.append, self.refusals.append, has_room=lambda: self.has_room
         )
 
     def publish(
@@ -242,20 +243,87 @@ def test_a_control_record_is_refused(tmp_path: Path) -> None:
     publishing(tmp_path, scenario)
 
 
-@pytest.mark.parametrize(
-    ("extension", "name"),
-    [
-        (Extension(deliver_at=-5000), "deliver-at"),
-        (Extension(expires_at=T0), "expires-at"),
-        (Extension(transaction=1), "transaction"),
-        (Extension(event_time=1, transaction=1, deliver_at=5), "deliver-at"),
-    ],
-)
-def test_a_feature_that_is_not_built_is_refused_by_name(tmp_path: Path, extension: Extension, name: str) -> None:
+@pytest.mark.parametrize("extension", [Extension(transaction=1), Extension(event_time=1, transaction=1, deliver_at=5)])
+def test_a_feature_that_is_not_built_is_refused_by_name(tmp_path: Path, extension: Extension) -> None:
     def scenario(to: Publishing) -> None:
         for producer in (None, ME):
-            with pytest.raises(NotBuilt, match=f"{name}.* is not available in this version of GoQueue"):
+            with pytest.raises(NotBuilt, match=r"transaction.* is not available in this version of GoQueue"):
                 to.publish(block(Record(value=b"a"), Record(value=b"a", extension=extension)), producer=producer)
+
+    publishing(tmp_path, scenario)
+
+
+# --- delays
+
+
+def delayed(*times: int | None) -> memoryview:
+    """A message for each time; below zero it is from when it is appended, None is at once."""
+    return block(
+        *(Record(value=b"a", extension=None if time is None else Extension(deliver_at=time)) for time in times)
+    )
+
+
+def test_delayed_messages_are_pending_from_when_they_are_appended(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        told: list[Partition] = []
+        to.publisher.on_delayed = told.append
+        to.publish(delayed(None, None))
+        assert told == []
+        to.publish(delayed(-5000, None, T0 + 1, T0, T0 - 1, 0))
+        partition = to.topic.partition(0)
+        assert told == [partition], "whoever rings for it hears of it"
+        assert list(partition.delays.pending) == [2, 4], "those whose time has not come"
+        (first, *_) = partition.log.records(2, max_bytes=1)
+        assert first.extension == Extension(deliver_at=T0 + 5000), "a delay is stamped as a time"
+        assert partition.delays.fire(wall=T0 + 100, now=T0 + 100, limit=10) == BitMap64([4])
+
+    publishing(tmp_path, scenario)
+
+
+def test_a_delayed_message_that_is_sent_again_is_not_pending_twice(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        def sent() -> memoryview:
+            one = Record(value=b"a", extension=Extension(producer=ME, deliver_at=-5000))
+            return block(one, one)
+
+        to.publish(sent(), producer=ME)
+        to.clock.now += 1000
+        assert [placed.duplicate for placed in to.publish(sent(), producer=ME).placed] == [True]
+        delays = to.topic.partition(0).delays
+        assert list(delays.pending) == [0, 1]
+        assert not delays.fire(wall=T0 + 4999, now=T0 + 4999, limit=10)
+        assert list(delays.fire(wall=T0 + 5010, now=T0 + 5010, limit=10)) == [0, 1], "as it was said first"
+
+    publishing(tmp_path, scenario)
+
+
+def test_of_a_block_that_is_there_in_part_only_the_rest_is_pending(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        one = Record(value=b"a", extension=Extension(producer=ME, deliver_at=-5000))
+        to.publish(block(one), producer=ME)
+        delays = to.topic.partition(0).delays
+        delays.fire(wall=T0 + 5000, now=T0 + 5000, limit=10)
+        placed = to.publish(block(one, one, one), producer=ME).placed
+        assert [each[0] for each in placed] == [1, 2]
+        assert list(delays.pending) == [1, 2]
+
+    publishing(tmp_path, scenario)
+
+
+def test_a_time_to_live_counts_from_when_the_message_can_be_delivered(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        to.publish(block(
+            Record(value=b"a", extension=Extension(expires_at=-1000)),
+            Record(value=b"a", extension=Extension(expires_at=-1000, deliver_at=-5000)),
+            Record(value=b"a", extension=Extension(expires_at=-1000, deliver_at=T0 - 5000)),
+            Record(value=b"a", extension=Extension(expires_at=T0 + 7)),
+        ))  # fmt: skip
+        found = [
+            record.extension.expires_at
+            for record in to.topic.partition(0).log.records(0, max_bytes=10**6)
+            if record.extension
+        ]
+        assert found == [T0 + 1000, T0 + 6000, T0 + 1000, T0 + 7]
 
     publishing(tmp_path, scenario)
 
@@ -522,7 +590,7 @@ def test_while_the_reserve_is_spent_publishers_leave_it_to_the_commits(tmp_path:
         async with parts(tmp_path, disk=disk) as rig:
             topic = await rig.create("orders", 1)
             publisher = Publisher(
-                ProducerRegistry(), Clock(), rig.failures.append, has_room=lambda: not rig.store.reserve_spent
+                ProducerRegistry(), Clock(), Clock(), rig.failures.append, has_room=lambda: not rig.store.reserve_spent
             )
             publisher.publish(topic, 0, messages("a"), acks=Acks.LEADER)
             sidecar = rig.store.open_log(sidecar_name(topic.partition(0).log_name))

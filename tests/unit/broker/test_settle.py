@@ -1,678 +1,686 @@
-"""Offsets: what a commit settles, where a group begins, where it is and goes, and how far it is behind."""
+"""Settling single messages by their handles: ack, nack, reject, extend; which handles are good, and until when."""
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from goqueue.model import limits
-from goqueue.model.errors import DiskFull, InvalidRequest, NotOwner, OffsetOutOfRange, UnknownPartition, UnknownTopic
-from goqueue.model.groups import Place, Position
+from goqueue.broker.settle import Fate
+from goqueue.model.errors import DiskFull, StaleHandle
+from goqueue.model.groups import Mode, Place
+from goqueue.model.names import GroupNumber
 from goqueue.model.settings import Fsync
-from goqueue.storage.cleaner import clean
+from goqueue.model.topic import Backoff
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.held_syncs import syncs_held
 from tests.support.loop import turns
-from tests.unit.broker.brokers import T0
+from tests.unit.broker.brokers import T0, Clock
 from tests.unit.broker.consumers import (
     GROUP,
-    LATEST,
     REBALANCE_MS,
     SESSION_MS,
     Consumers,
     consuming,
     deliveries_of,
+    handle_of,
+    handles_of,
+    message,
     numbered,
-    places,
+    refused,
     texts,
 )
 from tests.unit.broker.moved_time import run_timed
 from tests.unit.broker.test_poll import consume
 
-HOUR_MS = 3600 * 1000
-AUTO_MS = 5000
+VISIBLE_MS = 10_000
+LONG_MS = 10 * SESSION_MS
 
 
-async def next_owner(to: Consumers, member: str, **more: Any) -> str:
-    """Somebody else, after the member was silent for too long."""
-    await to.pass_by(SESSION_MS)
-    assert member not in to.group().members
-    return (await to.join("next", **more)).member_id
+# --- ack
 
 
-# --- committing
-
-
-def test_a_commit_settles_what_was_delivered_below_an_offset(tmp_path: Path) -> None:
+def test_what_is_acked_is_settled_in_any_order_and_the_rest_is_not(tmp_path: Path) -> None:
     async def scenario(to: Consumers, member: str) -> None:
         to.put(*numbered(5))
-        await to.poll(member)
-        await to.commit(member, 3)
-        assert await to.offsets() == {"orders": {0: 3}}
-        other = await next_owner(to, member)
-        assert await to.texts(other) == ["m3", "m4"]
-
-    consume(tmp_path, scenario)
-
-
-def test_a_commit_settles_nothing_that_was_not_delivered(tmp_path: Path) -> None:
-    async def scenario(to: Consumers, member: str) -> None:
-        to.put(*numbered(5))
-        await to.poll(member, max_messages=2)
-        await to.commit(member, 5)
+        polled = await to.poll(member)
+        assert await to.ack(handle_of(polled, "m3"), handle_of(polled, "m1")) == [Fate(), Fate()]
+        assert (await to.lag())[0][:3] == (0, 5, 3)
+        assert await to.ack(handle_of(polled, "m0")) == [Fate()]
         assert await to.offsets() == {"orders": {0: 2}}
-        assert await to.texts(member) == ["m2", "m3", "m4"]
+        await to.pass_by(VISIBLE_MS)
+        again = await to.poll(member)
+        assert (texts(again), deliveries_of(again)) == (["m2", "m4"], [2, 2])
+        assert refused(await to.ack(*handles_of(again))) == [False, False]
+        assert await to.offsets() == {"orders": {0: 5}}
+        assert to.deliveries().delivery(to.group().number).is_resting, "nothing is remembered of it"
+
+    consume(tmp_path, scenario, visibility_ms=VISIBLE_MS)
+
+
+def test_a_handle_settles_once(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.put("a", "b")
+        handle, other = handles_of(await to.poll(member))
+        assert refused(await to.ack(handle)) == [False]
+        assert refused(await to.ack(handle)) == [True]
+        assert refused(await to.nack(handle)) == [True]
+        assert refused(await to.reject(handle)) == [True]
+        assert refused(await to.extend(handle, by_ms=1000)) == [True]
+        assert refused(await to.ack(other)) == [False]
 
     consume(tmp_path, scenario)
 
 
-def test_what_was_given_back_is_not_settled_by_a_later_commit(tmp_path: Path) -> None:
+def test_of_many_handles_each_has_an_answer_of_its_own(tmp_path: Path) -> None:
     async def scenario(to: Consumers, member: str) -> None:
-        to.put(*numbered(6))
-        replies = [await to.poll(member, max_messages=2) for _ in range(3)]
-        to.broker.poller.give_back(GROUP, replies[1].view.member_id, replies[1].number)
-        await to.commit(member, 6)
-        assert await to.offsets() == {"orders": {0: 2}}
-        assert (await to.lag())[0].lag == 2
-        assert await to.texts(member) == ["m2", "m3"]
-        await to.commit(member, 4)
-        assert await to.offsets() == {"orders": {0: 6}}
+        to.put(*numbered(4))
+        handles = handles_of(await to.poll(member))
+        await to.ack(handles[2])
+        invented = handles[0]._replace(lease=handles[0].lease + 1)
+        nowhere = handles[0]._replace(topic="nope")
+        beyond = handles[0]._replace(partition=7)
+        nobody = handles[0]._replace(group=GroupNumber(99))
+        asked = [handles[3], invented, handles[2], nowhere, handles[0], beyond, nobody, handles[3]]
+        assert refused(await to.ack(*asked)) == [False, True, True, True, False, True, True, False]
+        assert (await to.lag())[0].lag == 1
 
     consume(tmp_path, scenario)
 
 
-def test_a_commit_settles_nothing_that_later_polls_brought_if_it_says_what_it_has_received(tmp_path: Path) -> None:
-    """It may be late, and what lies below its offset may have come again meanwhile."""
+def test_handles_of_several_partitions_and_groups_go_together(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(partitions=2)
+            for partition in (0, 1):
+                to.put(*numbered(3), partition=partition)
+            handles = []
+            for group in ("one", "two"):
+                member = (await to.join(group=group)).member_id
+                handles += handles_of(await to.poll(member, group=group))
+            assert len(handles) == 12
+            assert refused(await to.ack(*handles)) == [False] * 12
+            for group in ("one", "two"):
+                assert await to.offsets(group) == {"orders": {0: 3, 1: 3}}
 
+    run_timed(go())
+
+
+def test_no_handles_are_settled_at_once(tmp_path: Path) -> None:
     async def scenario(to: Consumers, member: str) -> None:
-        to.put(*numbered(6))
-        first = await to.poll(member, max_messages=2, received=0)
-        second = await to.poll(member, max_messages=2, received=first.number)
-        await to.commit(member, 6, received=first.number)
-        assert await to.offsets() == {"orders": {0: 2}}
-        await to.commit(member, 6, received=second.number)
-        assert await to.offsets() == {"orders": {0: 4}}
+        assert await to.ack() == []
+        assert await to.nack() == []
 
     consume(tmp_path, scenario)
-
-
-@pytest.mark.parametrize("below", [0, 1, 2])
-def test_a_commit_below_one_that_was_made_changes_nothing(tmp_path: Path, below: int) -> None:
-    async def scenario(to: Consumers, member: str) -> None:
-        to.put(*numbered(3))
-        await to.poll(member)
-        await to.commit(member, 2)
-        await to.commit(member, below)
-        assert await to.offsets() == {"orders": {0: 2}}
-
-    consume(tmp_path, scenario)
-
-
-def test_a_commit_beyond_the_end_is_refused_and_settles_nothing(tmp_path: Path) -> None:
-    async def scenario(to: Consumers, member: str) -> None:
-        for partition in (0, 1):
-            to.put(*numbered(3), partition=partition)
-        await to.poll(member)
-        with pytest.raises(OffsetOutOfRange) as caught:
-            await to.commit(member, {"orders": {0: 3, 1: 4}})
-        assert caught.value.details == {"offset": 4, "earliest": 0, "latest": 3}
-        assert await to.offsets() == {"orders": {0: 0, 1: 0}}
-        await to.commit(member, {"orders": {0: 3, 1: 3}})
-
-    consume(tmp_path, scenario, partitions=2)
-
-
-def test_a_commit_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
-    async def scenario(to: Consumers, member: str) -> None:
-        to.put(*numbered(3))
-        await to.poll(member)
-        with pytest.raises(UnknownPartition):
-            await to.commit(member, {"orders": {0: 3, 1: 0}})
-        assert await to.offsets() == {"orders": {0: 0}}
-        with pytest.raises(NotOwner, match="nope-0"):
-            await to.commit(member, {"orders": {0: 3}, "nope": {0: 1}})
-        assert await to.offsets() == {"orders": {0: 3}}, "a topic that was deleted does not keep others' work back"
-
-    consume(tmp_path, scenario)
-
-
-def test_a_commit_about_nothing_is_good(tmp_path: Path) -> None:
-    async def scenario(to: Consumers, member: str) -> None:
-        await to.commit(member, {})
-        await to.commit(member, {"orders": {}})
-        await to.commit(member, 0)
-        assert await to.offsets() == {}
-
-    consume(tmp_path, scenario)
-
-
-def test_a_commit_settles_what_is_the_members_and_names_the_rest(tmp_path: Path) -> None:
-    async def scenario(to: Consumers, member: str) -> None:
-        for partition in (0, 1):
-            to.put(*numbered(2), partition=partition)
-        await to.poll(member)
-        other = (await to.join("other")).member_id
-        await to.pass_by(REBALANCE_MS - 1)
-        await to.heartbeat(member)
-        await to.heartbeat(other)
-        await to.pass_by(1)
-        (moved,) = to.owned(other)
-        with pytest.raises(NotOwner, match=rf"orders-{moved}; poll to see") as caught:
-            await to.commit(member, {"orders": {0: 2, 1: 2}})
-        assert caught.value.details == {"refused": [f"orders-{moved}"]}
-        found = await to.offsets()
-        assert found == {"orders": {1 - moved: 2, moved: 0}}
-        with pytest.raises(NotOwner):
-            await to.commit(other, 2, partition=1 - moved)
-
-    consume(tmp_path, scenario, partitions=2)
-
-
-def test_a_commit_of_an_earlier_generation_is_refused_for_what_was_got_since(tmp_path: Path) -> None:
-    """A zombie: it had the partition, lost it, and got it again; its old work must not settle the new delivery."""
-
-    async def scenario(to: Consumers, member: str) -> None:
-        to.put("a", partition=0)
-        to.put("b", partition=1)
-        old = (await to.poll(member)).view.generation
-        other = (await to.join("other")).member_id
-        await to.commit(member, {"orders": {0: 1, 1: 1}})
-        for _ in range(2):
-            await to.poll(member)
-        (moved,) = to.owned(other)
-        await to.leave(other)
-        await to.poll(member)
-        assert to.owned(member) == [0, 1]
-        to.put("c", partition=0)
-        to.put("d", partition=1)
-        now = await to.poll(member)
-        with pytest.raises(NotOwner) as caught:
-            await to.commit(member, {"orders": {0: 2, 1: 2}}, generation=old)
-        assert caught.value.details == {"refused": [f"orders-{moved}"]}, "the other one it kept all the time"
-        assert (await to.offsets())["orders"] == {1 - moved: 2, moved: 1}
-        await to.commit(member, {"orders": {0: 2, 1: 2}}, generation=now.view.generation)
-        assert (await to.offsets())["orders"] == {0: 2, 1: 2}
-
-    consume(tmp_path, scenario, partitions=2)
 
 
 @pytest.mark.parametrize("fsync", Fsync)
-def test_a_commit_is_answered_when_it_is_as_safe_as_messages_are(tmp_path: Path, fsync: Fsync) -> None:
-    async def scenario(to: Consumers, member: str) -> None:
-        to.put(*numbered(3))
-        await to.poll(member)
-        sidecar = to.partition().sidecar
-        assert sidecar is not None
-        before = sidecar.log.durable.value
-        for below in (1, 2, 3):
-            await to.commit(member, below)
-            if fsync is Fsync.EVERY:
-                assert sidecar.log.durable.value == sidecar.log.end_offset
-        if fsync is not Fsync.EVERY:
-            assert sidecar.log.durable.value == before, "nobody waited for the disk"
-
-    consume(tmp_path, scenario, fsync=fsync)
-
-
-def test_commits_are_kept_over_a_restart_under_every_mode(tmp_path: Path) -> None:
-    async def go() -> None:
-        members = {}
-        async with consuming(tmp_path) as to:
-            for fsync in Fsync:
-                await to.create(fsync, fsync=fsync)
-                to.put(*numbered(3), topic=fsync)
-                members[fsync] = (await to.join("worker", fsync, group=fsync)).member_id
-                await to.poll(members[fsync], group=fsync)
-                await to.commit(members[fsync], {fsync: {0: 2}}, group=fsync)
-        async with consuming(tmp_path) as to:
-            for fsync in Fsync:
-                assert await to.offsets(fsync) == {fsync: {0: 2}}
-                assert (await to.lag(fsync, topic=fsync))[0].in_flight == 1
-
-    run_timed(go())
-
-
-def test_on_a_full_disk_publishing_is_refused_and_commits_go_on(tmp_path: Path) -> None:
+def test_an_ack_is_answered_when_it_is_as_safe_as_the_messages_are(tmp_path: Path, fsync: Fsync) -> None:
     async def go() -> None:
         disk = FaultyDisk()
         async with consuming(tmp_path, disk=disk) as to:
-            await to.create(fsync=Fsync.EVERY)
-            to.put(*numbered(50))
+            await to.create(fsync=fsync)
+            to.put(*numbered(4))
             member = (await to.join()).member_id
-            disk.free = 0
-            for below in range(1, 51):
-                with pytest.raises(DiskFull):
-                    to.put("more")
-                assert len(await to.texts(member, max_messages=1)) == 1
-                await to.commit(member, below)
-            assert await to.offsets() == {"orders": {0: 50}}
-            disk.free = None
-            await to.broker._housekeeping.tick()
-            to.put("more")
-            assert await to.texts(member) == ["more"]
-        async with consuming(tmp_path) as to:
-            assert await to.offsets() == {"orders": {0: 50}}
+            polled = await to.poll(member)
+            asked = (
+                to.ack(handle_of(polled, "m0")),
+                to.nack(handle_of(polled, "m1")),
+                to.reject(handle_of(polled, "m2")),
+                to.extend(handle_of(polled, "m3"), by_ms=1000),
+            )
+            with syncs_held(disk, "/sidecar/") as held:
+                tasks = [asyncio.ensure_future(each) for each in asked]
+                if fsync is Fsync.EVERY:
+                    await held.reached()
+                    await turns()
+                    assert not any(task.done() for task in tasks)
+                    held.release()
+                for task in tasks:
+                    assert refused(await task) == [False]
 
     run_timed(go())
 
 
-def test_a_broker_started_on_a_full_disk_serves_groups(tmp_path: Path) -> None:
-    async def go() -> None:
-        disk = FaultyDisk()
-        async with consuming(tmp_path, disk=disk) as to:
-            await to.create(partitions=2)
-            to.put(*numbered(3))
-            to.put("first time here", partition=1)
-            member = (await to.join()).member_id
-            await to.poll(member, max_messages=2)
-        disk.free = 0
-        async with consuming(tmp_path, disk=disk) as to:
-            assert sorted(await to.texts(member)) in (["first time here", "m2"], ["m2"], ["first time here"])
-            await to.poll(member)
-            await to.commit(member, {"orders": {0: 3, 1: 1}})
-            assert await to.offsets() == {"orders": {0: 3, 1: 1}}
-            with pytest.raises(DiskFull):
-                to.put("more")
-            disk.free = None
-
-    run_timed(go())
+# --- nack
 
 
-# --- commits that nobody asks for
-
-
-def auto(tmp_path: Path, scenario: Any, **settings: Any) -> None:
-    """A member whose deliveries are settled by themselves every five seconds."""
-
-    async def go() -> None:
-        async with consuming(tmp_path) as to:
-            await to.create(**settings)
-            member = (await to.join(auto_commit_ms=AUTO_MS)).member_id
-            await scenario(to, member)
-
-    run_timed(go())
-
-
-def test_by_itself_it_happens_at_the_next_poll_when_it_is_time(tmp_path: Path) -> None:
+def test_a_message_that_was_given_back_comes_again_after_the_backoff(tmp_path: Path) -> None:
     async def scenario(to: Consumers, member: str) -> None:
-        to.put(*numbered(4))
-        await to.poll(member, max_messages=2)
-        await to.pass_by(AUTO_MS - 1)
-        await to.poll(member, max_messages=1)
-        assert await to.offsets() == {"orders": {0: 0}}, "it is not time yet"
+        to.put("a")
+        for failed, backoff_ms in enumerate((1000, 2000, 4000, 5000, 5000), 1):
+            polled = await to.poll(member)
+            assert (texts(polled), deliveries_of(polled)) == (["a"], [failed])
+            assert await to.nack(*handles_of(polled)) == [Fate(None, to.clock() + backoff_ms)]
+            await to.pass_by(backoff_ms - 1)
+            assert await to.texts(member) == [], "not a moment early"
+            await to.pass_by(1)
+        polled = await to.poll(member)
+        assert deliveries_of(polled) == [6]
+        assert refused(await to.ack(*handles_of(polled))) == [False]
+
+    consume(tmp_path, scenario, max_retries=10, backoff=Backoff(max_ms=5000))
+
+
+def test_a_delay_that_was_asked_for_replaces_the_backoff(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.put("a", "b", "c")
+        a, b, c = handles_of(await to.poll(member))
+        assert await to.nack(a, delay_ms=0) == [Fate(None, T0)]
+        assert await to.nack(b, delay_ms=20_000) == [Fate(None, T0 + 20_000)]
+        assert await to.nack(c) == [Fate(None, T0 + 1000)]
+        await to.pass_by(0)
+        assert await to.texts(member) == ["a"]
+        await to.pass_by(1000)
+        assert await to.texts(member) == ["c"]
+        await to.pass_by(18_999)
+        assert await to.texts(member) == []
         await to.pass_by(1)
-        assert await to.offsets() == {"orders": {0: 0}}, "time alone does not do it"
-        await to.heartbeat(member)
-        assert await to.offsets() == {"orders": {0: 0}}, "nor does a heartbeat"
-        await to.poll(member, max_messages=1)
-        assert await to.offsets() == {"orders": {0: 3}}, "what earlier polls delivered, not what this one does"
-        await to.poll(member)
-        assert await to.offsets() == {"orders": {0: 3}}, "five seconds later again, not before"
-        await to.pass_by(AUTO_MS)
-        await to.poll(member)
-        assert await to.offsets() == {"orders": {0: 4}}
-
-    auto(tmp_path, scenario)
-
-
-def test_without_it_nothing_is_settled_by_itself(tmp_path: Path) -> None:
-    async def scenario(to: Consumers, member: str) -> None:
-        to.put("a")
-        await to.poll(member)
-        await to.pass_by(SESSION_MS - 1)
-        await to.poll(member)
-        await to.leave(member)
-        other = (await to.join("other")).member_id
-        assert await to.texts(other) == ["a"]
+        assert await to.texts(member) == ["b"]
 
     consume(tmp_path, scenario)
 
 
-def test_a_member_that_is_silent_settles_nothing_by_itself(tmp_path: Path) -> None:
+def test_a_poll_that_waits_has_what_was_given_back_when_its_time_has_come(tmp_path: Path) -> None:
     async def scenario(to: Consumers, member: str) -> None:
         to.put("a")
-        await to.poll(member)
-        other = await next_owner(to, member)
-        assert await to.texts(other) == ["a"]
-
-    auto(tmp_path, scenario)
-
-
-def test_a_lost_reply_is_not_settled_by_itself_if_the_member_says_what_it_received(tmp_path: Path) -> None:
-    async def scenario(to: Consumers, member: str) -> None:
-        to.put(*numbered(4))
-        first = await to.poll(member, max_messages=2, received=0)
-        await to.poll(member, received=first.number)
-        await to.pass_by(AUTO_MS)
-        assert await to.texts(member, received=first.number) == ["m2", "m3"]
-        assert await to.offsets() == {"orders": {0: 2}}
-
-    auto(tmp_path, scenario)
-
-
-def test_what_is_to_be_given_up_is_settled_at_the_next_poll_whenever_that_is(tmp_path: Path) -> None:
-    """Nobody waits for the interval to pass, and nothing of it comes twice."""
-
-    async def scenario(to: Consumers, member: str) -> None:
-        for partition in (0, 1):
-            to.put("x", partition=partition)
-        await to.poll(member)
-        other = (await to.join("other")).member_id
-        told = await to.poll(member)
-        assert len(told.view.revoke) == 1
-        await to.poll(member)
-        assert await to.texts(other) == []
-        assert [f"orders-{number}" for number in to.owned(other)] == told.view.revoke
-        (moved,) = to.owned(other)
-        assert await to.offsets() == {"orders": {1 - moved: 0, moved: 1}}
-
-    auto(tmp_path, scenario, partitions=2)
-
-
-# --- where a group begins
-
-
-@pytest.mark.parametrize(
-    ("start", "found"),
-    [
-        (Position(Place.EARLIEST), ["m0", "m1", "m2", "m3", "new"]),
-        (Position(Place.LATEST), ["new"]),
-        (Position(Place.OFFSET, 3), ["m3", "new"]),
-        (Position(Place.OFFSET, 4), ["new"]),
-        (Position(Place.TIMESTAMP, T0 + 2 * HOUR_MS), ["m2", "m3", "new"]),
-        (Position(Place.TIMESTAMP, T0 + 900 * HOUR_MS), ["new"]),
-        (Position(Place.TIMESTAMP, 0), ["m0", "m1", "m2", "m3", "new"]),
-        (Position(Place.DURATION, HOUR_MS), ["m2", "m3", "new"]),
-    ],
-)
-def test_a_new_group_begins_where_it_is_told_to(tmp_path: Path, start: Position, found: list[str]) -> None:
-    async def go() -> None:
-        async with consuming(tmp_path) as to:
-            await to.create()
-            for number in range(4):
-                to.clock.now = T0 + number * HOUR_MS
-                to.put(f"m{number}")
-            member = (await to.join(start=start)).member_id
-            to.put("new")
-            assert await to.texts(member) == found
-            await to.leave(member)
-        async with consuming(tmp_path) as to:
-            again = (await to.join(start=Position(Place.LATEST))).member_id
-            assert await to.texts(again) == found, "a group that was there goes on where it is"
-
-    run_timed(go())
-
-
-def test_where_a_group_begins_is_kept_though_it_was_delivered_nothing(tmp_path: Path) -> None:
-    async def go() -> None:
-        async with consuming(tmp_path) as to:
-            await to.create(partitions=2)
-            to.put("old")
-            await to.leave((await to.join(start=LATEST)).member_id)
-        async with consuming(tmp_path) as to:
-            for partition in (0, 1):
-                to.put("new", partition=partition)
-            member = (await to.join()).member_id
-            assert await to.texts(member) == ["new", "new"]
-
-    run_timed(go())
-
-
-def test_a_group_begins_in_each_topic_when_it_first_comes_there(tmp_path: Path) -> None:
-    async def go() -> None:
-        async with consuming(tmp_path) as to:
-            for topic in ("orders", "bills"):
-                await to.create(topic)
-                to.put(f"old {topic}", topic=topic)
-            member = (await to.join("worker", "orders", start=LATEST)).member_id
-            await to.join("worker", "orders", "bills", member_id=member)
-            assert await to.texts(member) == ["old bills"]
-
-    run_timed(go())
-
-
-# --- looking
-
-
-def test_offsets_are_of_topics_in_which_the_group_began(tmp_path: Path) -> None:
-    async def go() -> None:
-        async with consuming(tmp_path) as to:
-            for topic in ("orders", "bills", "other"):
-                await to.create(topic)
-                to.put("a", "b", topic=topic)
-            member = (await to.join("worker", "orders", "bills")).member_id
-            await to.poll(member)
-            await to.commit(member, {"orders": {0: 1}})
-            assert await to.offsets() == {"bills": {0: 0}, "orders": {0: 1}}
-            settlement, group = to.broker.settlement, to.group()
-            assert await settlement.offsets(group, "orders") == {"orders": {0: 1}}
-            assert await settlement.offsets(group, "other") == {}
-            with pytest.raises(UnknownTopic):
-                await settlement.offsets(group, "nope")
-
-    run_timed(go())
-
-
-def test_lag_is_what_is_not_settled_and_how_old_its_first_message_is(tmp_path: Path) -> None:
-    async def scenario(to: Consumers, member: str) -> None:
-        assert (await to.lag())[0] == (0, 0, 0, 0, 0)
-        for number in range(4):
-            to.put(f"m{number}")
-            to.clock.now += 1000
-        assert (await to.lag())[0] == (0, 4, 4, 4000, 0), "before it was delivered anything"
-        await to.poll(member, max_messages=3)
-        assert (await to.lag())[0] == (0, 4, 4, 4000, 3)
-        await to.commit(member, 2)
-        to.clock.now += 500
-        assert (await to.lag())[0] == (2, 4, 2, 2500, 1)
-        await to.poll(member)
-        await to.commit(member, 4)
-        assert (await to.lag())[0] == (4, 4, 0, 0, 0)
+        await to.nack(*handles_of(await to.poll(member)))
+        waiting = await to.parked(member)
+        await to.pass_by(999)
+        assert not waiting.done()
+        await to.pass_by(1)
+        assert texts(await waiting) == ["a"]
 
     consume(tmp_path, scenario)
 
 
-def test_lag_of_a_group_that_comes_late_counts_from_where_it_begins(tmp_path: Path) -> None:
-    async def go() -> None:
-        async with consuming(tmp_path) as to:
-            await to.create(partitions=2)
-            to.put(*numbered(5))
-            await to.join(start=LATEST)
-            to.put("x")
-            to.put("y", partition=1)
-            assert {number: lag[:3] for number, lag in (await to.lag()).items()} == {0: (5, 6, 1), 1: (0, 1, 1)}
-
-    run_timed(go())
-
-
-def test_lag_counts_only_what_retention_has_left(tmp_path: Path) -> None:
+def test_a_message_that_was_given_back_holds_up_nobody(tmp_path: Path) -> None:
     async def scenario(to: Consumers, member: str) -> None:
-        to.put(*numbered(4))
-        log = to.partition().log
-        log.roll()
-        log.sync()
-        to.clock.now += 2 * HOUR_MS
-        to.put("late")
-        assert (await to.lag())[0].lag == 5
-        clean(log, to.clock())
+        to.put(*numbered(3))
+        first = await to.poll(member, max_messages=1)
+        await to.nack(*handles_of(first))
+        rest = await to.poll(member)
+        assert texts(rest) == ["m1", "m2"]
+        await to.ack(*handles_of(rest))
         lag = (await to.lag())[0]
-        assert (lag.end, lag.lag, lag.lag_ms) == (5, 1, 0)
+        assert (lag.committed, lag.lag, lag.in_flight) == (0, 1, 0)
 
-    consume(tmp_path, scenario, retention_hours=1)
-
-
-# --- moving
+    consume(tmp_path, scenario)
 
 
-@pytest.mark.parametrize(
-    ("place", "value", "target"),
-    [
-        (Place.EARLIEST, 0, 0),
-        (Place.LATEST, 0, 5),
-        (Place.OFFSET, 3, 3),
-        (Place.OFFSET, 10**15, 5),
-        (Place.TIMESTAMP, T0 + 2 * HOUR_MS, 2),
-        (Place.TIMESTAMP, T0 + 2 * HOUR_MS + 1, 3),
-        (Place.TIMESTAMP, 0, 0),
-        (Place.TIMESTAMP, limits.LAST_TIME_MS, 5),
-        (Place.DURATION, HOUR_MS, 3),
-        (Place.DURATION, limits.MAX_DURATION_MS, 0),
-        (Place.DURATION, 0, 4),
-    ],
-)
-def test_a_reset_goes_to_any_place_and_a_dry_run_only_says_where(
-    tmp_path: Path, place: Place, value: int, target: int
-) -> None:
-    async def go() -> None:
-        async with consuming(tmp_path) as to:
-            await to.create()
-            for number in range(5):
-                to.clock.now = T0 + number * HOUR_MS
-                to.put(f"m{number}")
-            member = (await to.join()).member_id
-            await to.poll(member, max_messages=2)
-            await to.commit(member, 1)
-            await to.leave(member)
-            assert await to.reset(place, value, dry_run=True) == {0: target}
-            assert await to.offsets() == {"orders": {0: 1}}
-            assert await to.reset(place, value) == {0: target}
-            assert await to.offsets() == {"orders": {0: target}}
-        async with consuming(tmp_path) as to:
-            other = (await to.join()).member_id
-            polled = await to.poll(other)
-            assert texts(polled) == list(numbered(5))[target:]
-            assert set(deliveries_of(polled)) <= {1}, "a group that was moved counts from there"
+def test_giving_back_ends_the_handle(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.put("a")
+        (handle,) = handles_of(await to.poll(member))
+        await to.nack(handle)
+        assert refused(await to.ack(handle)) == [True]
+        await to.pass_by(1000)
+        assert refused(await to.ack(handle)) == [True], "not even before it is delivered again"
+        assert await to.texts(member) == ["a"]
 
-    run_timed(go())
+    consume(tmp_path, scenario)
 
 
-def test_a_reset_below_what_is_left_goes_to_the_first_message_there_is(tmp_path: Path) -> None:
+def test_a_commit_does_not_settle_what_was_given_back(tmp_path: Path) -> None:
     async def scenario(to: Consumers, member: str) -> None:
         to.put(*numbered(3))
-        log = to.partition().log
-        log.roll()
-        log.sync()
-        to.clock.now += 2 * HOUR_MS
-        to.put("late")
-        clean(log, to.clock())
-        for place in (Place.OFFSET, Place.EARLIEST, Place.TIMESTAMP):
-            assert await to.reset(place, 0, dry_run=True) == {0: 3}
+        polled = await to.poll(member)
+        await to.nack(handle_of(polled, "m1"))
+        await to.commit(member, 3)
+        assert (await to.offsets(), (await to.lag())[0].lag) == ({"orders": {0: 1}}, 1)
+        await to.pass_by(1000)
+        assert await to.texts(member) == ["m1"]
+        await to.commit(member, 3)
+        assert await to.offsets() == {"orders": {0: 3}}
 
-    consume(tmp_path, scenario, retention_hours=1)
+    consume(tmp_path, scenario)
 
 
-def test_a_reset_may_be_about_one_partition(tmp_path: Path) -> None:
+def test_commits_and_acks_go_together(tmp_path: Path) -> None:
     async def scenario(to: Consumers, member: str) -> None:
-        for partition in range(3):
-            to.put(*numbered(3), partition=partition)
-        assert await to.reset(Place.OFFSET, 2, partition=1) == {1: 2}
-        assert await to.offsets() == {"orders": {1: 2}}
-        with pytest.raises(UnknownPartition):
-            await to.reset(Place.EARLIEST, partition=3)
-        assert sorted(places(await to.poll(member)))[3] == ("orders", 1, 2)
-
-    consume(tmp_path, scenario, partitions=3)
-
-
-def test_a_group_that_lives_is_moved_under_its_members(tmp_path: Path) -> None:
-    async def scenario(to: Consumers, member: str) -> None:
-        to.put(*numbered(4))
-        assert await to.texts(member) == list(numbered(4))
-        await to.commit(member, 4)
-        await to.reset(Place.OFFSET, 2)
+        to.put(*numbered(6))
+        polled = await to.poll(member)
+        await to.ack(handle_of(polled, "m4"))
+        await to.commit(member, 2)
         assert await to.offsets() == {"orders": {0: 2}}
-        found = await to.texts(member) or await to.texts(member)
-        assert found == ["m2", "m3"]
-        await to.commit(member, 4)
-        assert await to.offsets() == {"orders": {0: 4}}
-        to.put("skipped")
-        await to.reset(Place.LATEST)
-        to.put("new")
-        found = await to.texts(member) or await to.texts(member)
-        assert found == ["new"]
+        assert refused(await to.ack(handle_of(polled, "m0"))) == [True], "the commit has settled it"
+        assert refused(await to.ack(handle_of(polled, "m2"), handle_of(polled, "m3"))) == [False, False]
+        assert await to.offsets() == {"orders": {0: 5}}
+        await to.commit(member, 6)
+        assert await to.offsets() == {"orders": {0: 6}}
+        assert (await to.lag())[0][2:] == (0, 0, 0, 0)
 
     consume(tmp_path, scenario)
 
 
-def test_a_commit_for_what_was_delivered_before_a_reset_does_not_undo_it(tmp_path: Path) -> None:
+# --- visibility
+
+
+def test_what_is_not_settled_in_time_comes_again_at_once_with_a_higher_count(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.put("a", "b")
+        for count in (1, 2, 3):
+            polled = await to.poll(member)
+            assert (texts(polled), deliveries_of(polled)) == (["a", "b"], [count, count])
+            await to.pass_by(VISIBLE_MS - 1)
+            assert await to.texts(member) == []
+            await to.pass_by(1)
+        assert (await to.lag())[0].in_flight == 0
+
+    consume(tmp_path, scenario, visibility_ms=VISIBLE_MS)
+
+
+def test_a_poll_that_waits_has_what_lapsed(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.put("a")
+        await to.poll(member)
+        waiting = await to.parked(member)
+        await to.pass_by(VISIBLE_MS - 1)
+        assert not waiting.done()
+        await to.pass_by(1)
+        assert deliveries_of(await waiting) == [2]
+
+    consume(tmp_path, scenario, visibility_ms=VISIBLE_MS)
+
+
+def test_how_long_is_said_by_the_topic_the_member_or_the_poll_and_the_nearest_counts(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(visibility_ms=5000)
+            to.put("a")
+            plain = (await to.join("plain", group="plain", session_ms=LONG_MS)).member_id
+            own = (await to.join("own", group="own", visibility_ms=3000, session_ms=LONG_MS)).member_id
+            for group, member, asked_ms, lasts_ms in (
+                ("plain", plain, None, 5000),
+                ("own", own, None, 3000),
+                ("own", own, 7000, 7000),
+                ("plain", plain, 1, 1),
+            ):
+                assert await to.texts(member, group=group, visibility_ms=asked_ms) == ["a"]
+                await to.pass_by(lasts_ms - 1)
+                assert await to.texts(member, group=group) == []
+                await to.pass_by(1)
+            await to.change(visibility_ms=60_000)
+            assert await to.texts(plain, group="plain") == ["a"]
+            await to.pass_by(59_999)
+            assert await to.texts(plain, group="plain") == [], "a setting counts for what is delivered from then on"
+
+    run_timed(go())
+
+
+def test_extending_counts_from_now_and_is_only_for_what_it_names(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.put("a", "b", "c")
+        a, _, c = handles_of(await to.poll(member))
+        await to.pass_by(4000)
+        assert await to.extend(a, by_ms=20_000) == [Fate(None, to.clock() + 20_000)]
+        assert await to.extend(c, by_ms=1000) == [Fate(None, to.clock() + 1000)], "also for shorter"
+        await to.pass_by(1000)
+        assert await to.texts(member) == ["c"]
+        await to.pass_by(VISIBLE_MS - 5000)
+        assert await to.texts(member) == ["b"]
+        await to.pass_by(20_000 - 1000 - (VISIBLE_MS - 5000) - 1)
+        assert "a" not in await to.texts(member)
+        await to.pass_by(1)
+        polled = await to.poll(member)
+        assert ("a", 2) in zip(texts(polled), deliveries_of(polled), strict=True)
+
+    consume(tmp_path, scenario, visibility_ms=VISIBLE_MS, max_retries=100)
+
+
+def test_it_may_be_extended_again_and_again_and_acked_then(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.put("a", "b")
+        a, b = handles_of(await to.poll(member))
+        for _ in range(20):
+            await to.pass_by(VISIBLE_MS - 1)
+            assert refused(await to.extend(a, b, by_ms=VISIBLE_MS)) == [False, False]
+            assert await to.texts(member) == []
+        assert refused(await to.ack(a)) == [False]
+        await to.pass_by(VISIBLE_MS)
+        polled = await to.poll(member)
+        assert (texts(polled), deliveries_of(polled)) == (["b"], [2])
+
+    consume(tmp_path, scenario, visibility_ms=VISIBLE_MS)
+
+
+def test_a_lapsed_handle_may_still_ack_and_reject_until_the_message_is_delivered_again(tmp_path: Path) -> None:
     async def scenario(to: Consumers, member: str) -> None:
         to.put(*numbered(4))
-        before = await to.poll(member)
-        await to.reset(Place.EARLIEST)
-        with pytest.raises(NotOwner):
-            await to.commit(member, 4, generation=before.view.generation)
+        polled = await to.poll(member)
+        await to.pass_by(VISIBLE_MS)
+        assert refused(await to.ack(handle_of(polled, "m0"))) == [False]
+        assert refused(await to.reject(handle_of(polled, "m1"))) == [False]
+        assert refused(await to.nack(handle_of(polled, "m2"))) == [True], "it is ready again already"
+        assert refused(await to.extend(handle_of(polled, "m2"), by_ms=1000)) == [True]
         again = await to.poll(member)
-        assert texts(again) == list(numbered(4))
-        with pytest.raises(NotOwner):
-            await to.commit(member, 4, generation=before.view.generation)
-        assert await to.offsets() == {"orders": {0: 0}}
-        await to.commit(member, 4, generation=again.view.generation)
-        assert await to.offsets() == {"orders": {0: 4}}
+        assert texts(again) == ["m2", "m3"]
+        assert refused(await to.ack(handle_of(polled, "m2"))) == [True]
+        assert refused(await to.ack(handle_of(again, "m2"))) == [False]
+        await to.buried()
+        assert (await to.lag())[0][:3] == (3, 4, 1)
 
-    consume(tmp_path, scenario)
+    consume(tmp_path, scenario, visibility_ms=VISIBLE_MS)
 
 
-def test_a_reset_of_a_topic_that_is_new_to_the_group_is_where_it_begins(tmp_path: Path) -> None:
+def test_visibility_follows_the_clock_that_never_steps(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.put("a")
+        await to.poll(member)
+        to.clock.now += 3600 * 1000
+        await to.followed()
+        assert await to.texts(member) == [], "the wall's clock stepped, time did not"
+        to.clock.now -= 7200 * 1000
+        to.time.move(VISIBLE_MS)
+        await to.followed()
+        assert await to.texts(member) == ["a"]
+
+    consume(tmp_path, scenario, visibility_ms=VISIBLE_MS)
+
+
+# --- who may settle, and until when
+
+
+def test_handles_are_good_after_a_restart_until_the_message_is_delivered_again(tmp_path: Path) -> None:
     async def go() -> None:
-        async with consuming(tmp_path) as to:
-            for topic in ("orders", "bills"):
-                await to.create(topic)
-            to.put(*numbered(3))
-            member = (await to.join("worker", "bills")).member_id
-            await to.reset(Place.OFFSET, 1)
-            await to.join("worker", "bills", "orders", member_id=member, start=LATEST)
-            assert await to.texts(member) == ["m1", "m2"]
+        clock = Clock()
+        async with consuming(tmp_path, clock=clock) as to:
+            await to.create(visibility_ms=VISIBLE_MS)
+            to.put(*numbered(5))
+            member = (await to.join(session_ms=LONG_MS)).member_id
+            polled = await to.poll(member)
+            await to.nack(handle_of(polled, "m4"), delay_ms=60_000)
+        clock.now += 4000
+        async with consuming(tmp_path, clock=clock) as to:
+            assert await to.texts(member) == [], "they are still the member's"
+            assert refused(await to.ack(handle_of(polled, "m0"))) == [False]
+            assert refused(await to.extend(handle_of(polled, "m1"), by_ms=30_000)) == [False]
+            assert refused(await to.nack(handle_of(polled, "m2"))) == [False]
+            assert refused(await to.ack(handle_of(polled, "m4"))) == [True]
+            await to.pass_by(VISIBLE_MS - 4000)
+            again = await to.poll(member)
+            assert (texts(again), deliveries_of(again)) == (["m2", "m3"], [2, 2]), "what was left of its time"
+            assert refused(await to.ack(handle_of(polled, "m3"))) == [True]
+        async with consuming(tmp_path, clock=clock) as to:
+            assert refused(await to.ack(handle_of(polled, "m1"), *handles_of(again))) == [False] * 3
+            await to.pass_by(60_000)
+            last = await to.poll(member)
+            assert (texts(last), deliveries_of(last)) == (["m4"], [2])
 
     run_timed(go())
 
 
-def test_a_topic_that_is_deleted_while_somebody_waits_for_its_disk_is_told_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lapse_that_was_missed_while_the_broker_was_away_is_made_up_for(tmp_path: Path) -> None:
     async def go() -> None:
-        async with consuming(tmp_path) as to:
-            await to.create(fsync=Fsync.EVERY)
+        clock = Clock()
+        async with consuming(tmp_path, clock=clock) as to:
+            await to.create(visibility_ms=VISIBLE_MS)
             to.put("a")
-            member = (await to.join()).member_id
+            member = (await to.join(session_ms=LONG_MS)).member_id
             await to.poll(member)
-            committing = asyncio.ensure_future(to.commit(member, 1))
-            deleting = asyncio.ensure_future(to.broker.topics.delete("orders", T0))
-            done = await asyncio.gather(committing, deleting, return_exceptions=True)
-            assert done[1] is None
-            assert done[0] is None or getattr(done[0], "code", None) in ("unavailable", "unknown_topic"), done
-            await turns()
+        clock.now += VISIBLE_MS + 5
+        async with consuming(tmp_path, clock=clock) as to:
+            await to.pass_by(0)
+            assert deliveries_of(await to.poll(member)) == [2]
 
     run_timed(go())
 
 
-def test_a_group_that_would_begin_where_no_partition_is_is_refused(tmp_path: Path) -> None:
+def test_a_wall_clock_that_went_back_while_the_broker_was_away_makes_no_lease_longer(tmp_path: Path) -> None:
+    async def go() -> None:
+        clock = Clock()
+        async with consuming(tmp_path, clock=clock) as to:
+            await to.create(visibility_ms=VISIBLE_MS)
+            to.put("a", "b")
+            member = (await to.join(session_ms=LONG_MS)).member_id
+            polled = await to.poll(member)
+            await to.nack(handle_of(polled, "b"), delay_ms=5000)
+        clock.now -= 24 * 3600 * 1000
+        async with consuming(tmp_path, clock=clock) as to:
+            await to.pass_by(5000)
+            assert await to.texts(member) == ["b"]
+            await to.pass_by(VISIBLE_MS - 5000)
+            assert await to.texts(member) == ["a"]
+
+    run_timed(go())
+
+
+def test_handles_of_a_deleted_topic_or_group_are_stale(tmp_path: Path) -> None:
     async def go() -> None:
         async with consuming(tmp_path) as to:
             await to.create()
-            to.put(*numbered(3))
-            with pytest.raises(InvalidRequest, match="a time is written as text"):
-                await to.join(start=Position(Place.OFFSET, 1_794_798_117_966))
+            await to.create("bills")
+            for topic in ("orders", "bills"):
+                to.put("a", topic=topic)
+            member = (await to.join("worker", "orders", "bills")).member_id
+            polled = await to.poll(member)
+            orders, bills = sorted(handles_of(polled), key=lambda handle: handle.topic, reverse=True)
+            await to.delete("orders")
+            (fate,) = await to.ack(orders)
+            assert isinstance(fate.refusal, StaleHandle)
+            assert "deleted" in str(fate.refusal)
+            await to.leave(member)
+            await to.broker.groups.delete(GROUP)
+            (fate,) = await to.ack(bills)
+            assert isinstance(fate.refusal, StaleHandle)
+            assert "the group this handle is of was deleted" in str(fate.refusal)
 
     run_timed(go())
 
 
-def test_a_commit_of_a_generation_that_never_was_is_refused(tmp_path: Path) -> None:
+def test_after_a_partition_moved_the_old_owner_settles_nothing_there(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(partitions=2, visibility_ms=LONG_MS)
+            for partition in (0, 1):
+                to.put(*numbered(3), partition=partition)
+            old = (await to.join("old", session_ms=LONG_MS)).member_id
+            held = handles_of(await to.poll(old))
+            new = (await to.join("new", session_ms=LONG_MS)).member_id
+            (moving,) = (part.partition for part in to.group().revoking(to.member(old)))
+            mine = [handle for handle in held if handle.partition == moving]
+            kept = [handle for handle in held if handle.partition != moving]
+            await to.poll(old)
+            assert refused(await to.ack(mine[0], kept[0])) == [False, False], "until its time is up it may finish"
+            await to.pass_by(REBALANCE_MS)
+            assert refused(await to.ack(mine[1], kept[1])) == [True, False]
+            assert refused(await to.nack(mine[1])) == [True]
+            polled = await to.poll(new)
+            assert (texts(polled), deliveries_of(polled)) == (["m1", "m2"], [2, 2])
+            assert refused(await to.ack(mine[1], mine[2])) == [True, True]
+            assert refused(await to.ack(*handles_of(polled))) == [False, False]
+
+    run_timed(go())
+
+
+def test_the_last_ack_of_a_partition_that_is_to_be_given_up_gives_it_up(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(partitions=2)
+            for partition in (0, 1):
+                to.put(*numbered(2), partition=partition)
+            old = (await to.join("old")).member_id
+            held = handles_of(await to.poll(old))
+            new = (await to.join("new")).member_id
+            (moving,) = (part.partition for part in to.group().revoking(to.member(old)))
+            mine = [handle for handle in held if handle.partition == moving]
+            await to.heartbeat(old)
+            await to.heartbeat(old)
+            await to.ack(mine[0])
+            assert to.owned(new) == []
+            await to.ack(mine[1])
+            assert to.owned(new) == [moving], "at once, not when the rebalance timeout is over"
+
+    run_timed(go())
+
+
+def test_handles_stay_good_when_their_member_has_left_and_nobody_came_after_it(tmp_path: Path) -> None:
     async def scenario(to: Consumers, member: str) -> None:
-        to.put(*numbered(3))
-        await to.poll(member)
-        with pytest.raises(InvalidRequest, match="there is no 99"):
-            await to.commit(member, 3, generation=99)
-        assert await to.offsets() == {"orders": {0: 0}}
+        to.put("a", "b")
+        a, b = handles_of(await to.poll(member))
+        await to.leave(member)
+        assert refused(await to.ack(a)) == [False]
+        other = (await to.join("other")).member_id
+        assert await to.drain(other) == ["b"]
+        assert refused(await to.ack(b)) == [True]
 
     consume(tmp_path, scenario)
 
 
-def test_what_nobody_holds_any_more_is_not_in_flight(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", Mode)
+def test_settling_shows_that_the_member_is_there(tmp_path: Path, mode: Mode) -> None:
+    """Who works long on what one poll brought, and acks message by message, is not taken for gone."""
+
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(visibility_ms=LONG_MS)
+            to.put(*numbered(6))
+            member = (await to.join(mode=mode)).member_id
+            handles = handles_of(await to.poll(member))
+            for handle in handles[:3]:
+                await to.pass_by(SESSION_MS - 1)
+                assert refused(await to.ack(handle)) == [False]
+            await to.pass_by(SESSION_MS - 1)
+            await to.extend(handles[3], by_ms=LONG_MS)
+            await to.pass_by(SESSION_MS - 1)
+            assert refused(await to.nack(handles[4])) == [False]
+            assert member in to.group().members
+            await to.pass_by(SESSION_MS)
+            assert member not in to.group().members
+
+    run_timed(go())
+
+
+def test_a_reset_ends_all_handles(tmp_path: Path) -> None:
     async def scenario(to: Consumers, member: str) -> None:
         to.put(*numbered(3))
+        handles = handles_of(await to.poll(member))
+        await to.nack(handles[2])
+        await to.reset(Place.EARLIEST)
+        assert refused(await to.ack(*handles)) == [True] * 3
+        assert refused(await to.nack(handles[0])) == [True]
+        polled = await to.poll(member)
+        assert (texts(polled), deliveries_of(polled)) == (["m0", "m1", "m2"], [1, 1, 1])
+        assert refused(await to.ack(*handles)) == [True] * 3
+
+    consume(tmp_path, scenario)
+
+
+def test_settling_goes_on_while_the_disk_is_full(tmp_path: Path) -> None:
+    async def go() -> None:
+        disk = FaultyDisk()
+        async with consuming(tmp_path, disk=disk) as to:
+            await to.create()
+            to.put(*numbered(30))
+            member = (await to.join()).member_id
+            polled = await to.poll(member)
+            disk.free = 0
+            with pytest.raises(DiskFull):
+                to.put("x" * 100)
+            handles = handles_of(polled)
+            assert refused(await to.ack(*handles[:10])) == [False] * 10
+            assert refused(await to.nack(*handles[10:20])) == [False] * 10
+            assert refused(await to.extend(*handles[20:], by_ms=1000)) == [False] * 10
+            disk.free = None
+
+    run_timed(go())
+
+
+# --- how much a member may hold
+
+
+def test_a_member_is_given_no_more_than_it_may_hold_until_it_settles_something(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create()
+            to.put(*numbered(20))
+            member = (await to.join(max_unacked=5, session_ms=LONG_MS)).member_id
+            first = await to.poll(member)
+            assert texts(first) == list(numbered(5))
+            waiting = await to.parked(member)
+            to.put("more")
+            await turns()
+            assert not waiting.done()
+            await to.ack(*handles_of(first)[:2])
+            assert texts(await waiting) == ["m5", "m6"]
+            waiting = await to.parked(member)
+            await to.nack(handles_of(first)[2])
+            assert texts(await waiting) == ["m7"], "what waits for its retry is not held"
+            waiting = await to.parked(member)
+            await to.reject(handles_of(first)[3])
+            assert texts(await waiting) == ["m8"]
+            waiting = await to.parked(member)
+            await to.commit(member, 5)
+            assert texts(await waiting) == ["m9"]
+            assert await to.texts(member) == []
+
+    run_timed(go())
+
+
+def test_what_lapsed_is_not_held_any_more(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(visibility_ms=VISIBLE_MS)
+            to.put(*numbered(6))
+            member = (await to.join(max_unacked=3, session_ms=LONG_MS)).member_id
+            await to.poll(member)
+            waiting = await to.parked(member)
+            await to.pass_by(VISIBLE_MS)
+            assert texts(await waiting) == ["m0", "m1", "m2"]
+
+    run_timed(go())
+
+
+def test_what_it_holds_counts_over_all_its_partitions_and_each_member_for_itself(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(partitions=3)
+            for partition in range(3):
+                to.put(*numbered(10), partition=partition)
+            one = (await to.join("one", mode=Mode.SHARED, max_unacked=12)).member_id
+            two = (await to.join("two", mode=Mode.SHARED, max_unacked=7)).member_id
+            assert len(await to.drain(one)) == 12
+            assert len(await to.drain(two)) == 7
+            assert (await to.texts(one), await to.texts(two)) == ([], [])
+
+    run_timed(go())
+
+
+def test_a_member_that_commits_by_itself_is_not_limited(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create()
+            to.put(*numbered(30))
+            member = (await to.join(max_unacked=5, auto_commit_ms=5000)).member_id
+            assert len(await to.texts(member, max_messages=10)) == 10
+            assert len(await to.texts(member)) == 20
+
+    run_timed(go())
+
+
+def test_what_was_settled_is_counted(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.put(*numbered(8))
+        handles = handles_of(await to.poll(member))
+        await to.ack(*handles[:3])
+        await to.ack(handles[0])
+        await to.nack(*handles[3:5])
+        await to.reject(handles[5])
+        await to.pass_by(VISIBLE_MS)
         await to.poll(member)
-        assert (await to.lag())[0].in_flight == 3
-        await to.leave(member)
-        assert (await to.lag())[0][2:] == (3, (await to.lag())[0].lag_ms, 0)
+        counted = to.broker.group_meters.of(GROUP).consumption("orders")
+        assert (counted.acked, counted.nacked, counted.rejected) == (3, 2, 1)
+        assert (counted.consumed, counted.redelivered) == (8 + 4, 4)
+
+    consume(tmp_path, scenario, visibility_ms=VISIBLE_MS)
+
+
+def test_a_message_with_headers_and_lane_is_the_same_when_it_comes_again(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.send(message("a", key="k", headers=(("h", b"1"), ("h", b"2"))))
+        first = await to.poll(member)
+        await to.nack(*handles_of(first))
+        await to.pass_by(1000)
+        again = await to.poll(member)
+        assert [bytes(row.chunk.data) for row in first.rows] == [bytes(row.chunk.data) for row in again.rows]
 
     consume(tmp_path, scenario)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from goqueue.broker.topic import log_name
+from goqueue.broker.partition import log_name
 from goqueue.model.errors import DamagedState, UnknownPartition
 from goqueue.model.names import TopicId
 from tests.support.loop import run

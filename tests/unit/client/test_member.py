@@ -11,18 +11,28 @@ import pytest
 
 from goqueue import codec
 from goqueue.client.connection import Connection
-from goqueue.client.member import Delivered, Member, News
+from goqueue.client.member import Delivered, Member, News, Some
 from goqueue.model.errors import NotOwner, ProtocolError, RequestTimeout, Unavailable, UnknownMember
-from goqueue.model.limits import MIB
+from goqueue.model.limits import MAX_HANDLES, MIB
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Record
 from goqueue.server.server import Server
-from goqueue.wire.codes import CODES, POLL_BLOCK
+from goqueue.wire.codes import CODES, POLL_BLOCK, SETTLE_BLOCK
 from goqueue.wire.polls import UNKNOWN, PollReply, PollRequest, Row, unpack_poll_request
+from goqueue.wire.settles import (
+    NO_ARGUMENT,
+    Action,
+    Claim,
+    OffsetRange,
+    SettleRequest,
+    pack_settle_reply,
+    unpack_settle_request,
+)
 from tests.support.broker_server import running_server
 from tests.unit.client.fake_broker import HOST, Peer, serving
 
 ORDERS, PAYMENTS = 0x0102030405060708, 0xFFFFFFFFFFFFFFFF
+NUMBER, TOKEN = 5, 77
 TOPICS = {"orders": f"{ORDERS:016x}", "payments": f"{PAYMENTS:016x}"}
 MEMBER: dict[str, Any] = {
     "member_id": "w-1", "generation": 3, "state": "stable", "assigned_partitions": ["orders-0"], "revoke": [],
@@ -35,11 +45,11 @@ def news(**fields: Any) -> bytes:
 
 
 def row(next_offset: int = 2, **fields: Any) -> Row:
-    return Row(ORDERS, 0, 3, next_offset, 1, 2, b"records")._replace(**fields)
+    return Row(ORDERS, 0, TOKEN, 3, next_offset, 1, 2, b"records")._replace(**fields)
 
 
 def reply(number: int, *rows: Row, version: int = 7, news: bytes = b"") -> bytes:
-    head = PollReply(number, version, 3, news, len(rows)).pack()
+    head = PollReply(number, version, 3, NUMBER, news, len(rows)).pack()
     return head + b"".join(each.pack_head() + bytes(each.block) for each in rows)
 
 
@@ -50,11 +60,19 @@ class GroupBroker:
         self.answers = list(answers)
         self.joined = MEMBER if joined is None else joined
         self.polls: list[PollRequest] = []
+        self.settles: list[SettleRequest] = []
+        self.refused: list[tuple[OffsetRange, ...]] = []
+        """Of each row, if something is to be refused."""
         self.asked: list[tuple[str, Any]] = []
 
     async def talk(self, peer: Peer) -> None:
         while True:
             request = await peer.read()
+            if request.operation == SETTLE_BLOCK:
+                settle = unpack_settle_request(request.payload)
+                self.settles.append(settle)
+                peer.reply(request, pack_settle_reply(self.refused or [() for _ in settle.claims]))
+                continue
             if request.operation != POLL_BLOCK:
                 names = {code: name for name, code in CODES.items()}
                 self.asked.append((names[request.operation], msgspec.json.decode(request.payload)))
@@ -109,21 +127,26 @@ def test_a_poll_asks_for_what_it_was_told_to() -> None:
     broker = GroupBroker(reply(0))
 
     async def use(member: Member) -> None:
-        assert await member.poll(max_messages=5, max_bytes=1000, max_wait_ms=200) == []
+        assert await member.poll(max_messages=5, max_bytes=1000, max_wait_ms=200, visibility_ms=9000) == []
 
     consume(broker, use)
-    assert broker.polls == [PollRequest("billing", "w-1", 1000, 5, 200, 0, UNKNOWN)]
+    assert broker.polls == [PollRequest("billing", "w-1", 1000, 5, 200, 0, UNKNOWN, 9000)]
 
 
 def test_messages_come_with_the_name_of_their_topic() -> None:
     broker = GroupBroker(
-        reply(41, row(), row(9, topic_id=PAYMENTS, partition=4, deliveries=2, records=1, block=b"x"), news=news())
+        reply(
+            41,
+            row(),
+            row(9, topic_id=PAYMENTS, partition=4, token=78, deliveries=2, records=1, block=b"x"),
+            news=news(),
+        )
     )
 
     async def use(member: Member) -> None:
         assert await member.poll() == [
-            Delivered("orders", 0, 3, 41, 2, 1, 2, memoryview(b"records")),
-            Delivered("payments", 4, 3, 41, 9, 2, 1, memoryview(b"x")),
+            Delivered("orders", 0, 3, 41, 2, 1, 2, memoryview(b"records"), ORDERS, NUMBER, TOKEN),
+            Delivered("payments", 4, 3, 41, 9, 2, 1, memoryview(b"x"), PAYMENTS, NUMBER, 78),
         ]
 
     consume(broker, use)
@@ -256,7 +279,7 @@ def test_messages_of_a_topic_that_was_deleted_are_still_named() -> None:
 
 
 def delivered(topic: str, partition: int, next_offset: int, poll: int = 41) -> Delivered:
-    return Delivered(topic, partition, 3, poll, next_offset, 1, 1, memoryview(b"x"))
+    return Delivered(topic, partition, 3, poll, next_offset, 1, 1, memoryview(b"x"), ORDERS, NUMBER, TOKEN)
 
 
 def commit(broker: GroupBroker, *commits: list[Delivered], **fields: Any) -> list[dict[str, Any]]:
@@ -325,6 +348,100 @@ def test_a_partition_that_is_refused_does_not_keep_others_from_being_settled_and
             assert refusal.value.refused == ["orders-0", "orders-2", "p-0"]
 
     asyncio.run(both())
+
+
+# ---------------------------------------------------------------- settling message by message
+
+
+def holding(*offsets: int, **fields: Any) -> Delivered:
+    """Messages with these offsets."""
+    block = bytes(codec.encode([Record(offset=offset, value=b"x") for offset in offsets]))
+    return delivered("orders", 0, offsets[-1] + 1)._replace(block=memoryview(block), **fields)
+
+
+def settle(broker: GroupBroker, work: Callable[[Member], Awaitable[list[Some]]]) -> list[Some]:
+    """What was refused."""
+    refused: list[Some] = []
+
+    async def use(member: Member) -> None:
+        refused.extend(await work(member))
+
+    consume(broker, use)
+    return refused
+
+
+def test_what_was_delivered_is_settled_by_its_offsets_with_one_request() -> None:
+    broker = GroupBroker()
+    rows = [holding(4, 5, 6), holding(9, 11, 12, topic_id=PAYMENTS, partition=3, poll=42, token=78)]
+    assert settle(broker, lambda member: member.ack(rows)) == []
+    claims = [
+        Claim(ORDERS, 0, 41, TOKEN, ((4, 7),)),
+        Claim(PAYMENTS, 3, 42, 78, ((9, 10), (11, 13))),
+    ]
+    assert broker.settles == [SettleRequest(Action.ACK, NUMBER, claims)]
+
+
+def test_some_of_what_was_delivered_is_named_by_its_offsets_in_any_order() -> None:
+    broker = GroupBroker()
+    row = holding(4, 5, 6, 7)
+    assert settle(broker, lambda member: member.ack([(row, [7, 4, 5, 4])])) == []
+    assert [claim.ranges for claim in broker.settles[0].claims] == [((4, 6), (7, 8))]
+
+
+def test_each_way_of_settling_says_what_it_was_told() -> None:
+    broker = GroupBroker()
+    row = [holding(4)]
+
+    async def work(member: Member) -> list[Some]:
+        return [
+            *await member.nack(row),
+            *await member.nack(row, delay_ms=0),
+            *await member.reject(row, "no such customer"),
+            *await member.extend(row, 9000),
+        ]
+
+    assert settle(broker, work) == []
+    assert [(each.action, each.argument, each.reason) for each in broker.settles] == [
+        (Action.NACK, NO_ARGUMENT, ""),
+        (Action.NACK, 0, ""),
+        (Action.REJECT, NO_ARGUMENT, "no such customer"),
+        (Action.EXTEND, 9000, ""),
+    ]
+
+
+def test_what_was_refused_is_told_message_by_message() -> None:
+    broker = GroupBroker()
+    broker.refused = [(), ((4, 5), (6, 8))]
+    rows = [holding(1), holding(4, 5, 6, 7)]
+    assert settle(broker, lambda member: member.ack(rows)) == [(rows[1], [4, 6, 7])]
+
+
+def test_nothing_to_settle_asks_for_nothing() -> None:
+    broker = GroupBroker()
+    assert settle(broker, lambda member: member.ack([(holding(1), [])])) == []
+    assert broker.settles == []
+
+
+def test_more_than_a_request_may_name_takes_several() -> None:
+    broker = GroupBroker()
+    row, half = holding(1), MAX_HANDLES // 2
+    rows = [(row, range(half)), (row, range(half, 2 * half)), (row, [2 * half])]
+    assert settle(broker, lambda member: member.ack(rows)) == []
+    ranges = [[claim.ranges for claim in each.claims] for each in broker.settles]
+    assert ranges == [[((0, half),), ((half, 2 * half),)], [((2 * half, 2 * half + 1),)]]
+
+
+def test_messages_of_a_group_that_was_made_again_are_settled_apart() -> None:
+    broker = GroupBroker()
+    assert settle(broker, lambda member: member.ack([holding(1), holding(2), holding(1, group=6)])) == []
+    assert [(each.group, len(each.claims)) for each in broker.settles] == [(NUMBER, 2), (6, 1)]
+
+
+def test_an_answer_about_other_rows_is_not_understood() -> None:
+    broker = GroupBroker()
+    broker.refused = [((1, 2),), ((1, 2),)]
+    with pytest.raises(ProtocolError):
+        settle(broker, lambda member: member.ack([holding(1)]))
 
 
 # ---------------------------------------------------------------- a real broker
@@ -462,5 +579,40 @@ def test_a_large_message_comes_also_to_who_asked_for_less(tmp_path: Path) -> Non
         member = await Member.join(connection, "billing", ["orders"])
         assert [len(value or b"") for value in values(await poll_some(member, max_bytes=1))] == [MIB // 2]
         assert values(await poll_some(member, max_bytes=1)) == [b"y"]
+
+    serve(tmp_path, use)
+
+
+def test_messages_are_settled_one_by_one_and_the_rest_comes_again(tmp_path: Path) -> None:
+    async def use(server: Server, connection: Connection) -> None:
+        topic_id = await create(connection)
+        await publish(connection, topic_id, b"a", b"b", b"c", b"d", b"e")
+        member = await Member.join(connection, "billing", ["orders"])
+        (row,) = await poll_some(member)
+        assert row.ranges == ((0, 5),)
+        assert await member.ack([(row, [0, 2])]) == []
+        assert await member.reject([(row, [4])], "no good") == []
+        assert await member.extend([(row, [3])], 60_000) == []
+        assert await member.nack([(row, [1, 3])], delay_ms=0) == []
+        again = await poll_some(member)
+        assert (values(again), again[0].ranges, again[0].deliveries) == ([b"b", b"d"], ((1, 2), (3, 4)), 2)
+        assert await member.ack([row]) == [(row, [0, 1, 2, 3, 4])], "all of it is settled, or delivered again"
+        assert await member.ack(again) == []
+        group = server.broker.groups.machine.group("billing")
+        assert server.broker.topics.named("orders").partition(0).deliveries.in_flight(group.number) == 0
+
+    serve(tmp_path, use)
+
+
+def test_what_is_held_for_a_time_of_its_own_comes_again_when_that_is_over(tmp_path: Path) -> None:
+    async def use(server: Server, connection: Connection) -> None:
+        topic_id = await create(connection)
+        await publish(connection, topic_id, b"a")
+        member = await Member.join(connection, "billing", ["orders"], visibility="1h")
+        first = await poll_some(member, visibility_ms=1)
+        again = await poll_some(member)
+        assert (values(again), again[0].deliveries) == ([b"a"], 2)
+        assert len(await member.ack(first)) == 1
+        assert await member.ack(again) == []
 
     serve(tmp_path, use)

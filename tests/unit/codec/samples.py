@@ -8,7 +8,7 @@ from types import ModuleType
 import crc32c
 import pytest
 
-from goqueue.codec.layout import HEADER, Flag, Scan, Selection, Survey
+from goqueue.codec.layout import HEADER, Flag, Picked, Scan, Selection, Survey
 from goqueue.model.errors import InvalidRecord
 from goqueue.model.record import Extension, Producer, Record
 
@@ -71,6 +71,13 @@ def bounds(selection: Selection) -> tuple[object, ...]:
 
 def findings(survey: Survey) -> tuple[object, ...]:
     return (survey.count, survey.flags, survey.fields, survey.largest, survey.end, survey.problem)
+
+
+def takings(picked: Picked) -> tuple[object, ...]:
+    """What was picked as something to compare, the arrays' types included."""
+    arrays = (picked.offsets, picked.key_hashes, picked.flags, picked.lanes)
+    others = (picked.expired, picked.missing, picked.controls)
+    return (bytes(picked.data), *((one.typecode, one.tolist()) for one in (*arrays, *others)), picked.next_offset)
 
 
 def refusal(error: InvalidRecord) -> tuple[object, ...]:

@@ -68,6 +68,8 @@ def test_the_defaults_are_those_of_a_log_and_a_topic() -> None:
     assert topic.fsync is log.fsync is other.fsync is Fsync.INTERVAL
     assert topic.fsync_interval_ms == log.fsync_interval_ms
     assert (topic.retention_hours, topic.retention_bytes) == (other.retention_hours, other.retention_bytes)
+    assert topic.visibility_ms == other.visibility_ms
+    assert (topic.max_retries, topic.dlq_enabled) == (other.max_retries, other.dlq_enabled)
 
 
 def test_root_keeps_data_where_services_do() -> None:
@@ -110,6 +112,9 @@ OTHER = {
     "defaults.topic.partitions": ("6", 6),
     "defaults.topic.retention.hours": ("-1", None),
     "defaults.topic.retention.bytes": ("10GB", 10**10),
+    "defaults.delivery.visibilityTimeout": ("1m", 60_000),
+    "defaults.delivery.maxRetries": ("0", 0),
+    "defaults.delivery.dlqEnabled": ("off", False),
     "consumer.sessionTimeout": ("1m30s", 90_000),
     "consumer.heartbeatInterval": ("250ms", 250),
     "consumer.maxPollRecords": ("10000", 10_000),
@@ -167,7 +172,7 @@ def test_a_door_that_is_not_built_may_be_closed(text: str) -> None:
 
 
 def test_a_default_written_in_other_words_is_the_default() -> None:
-    loaded(assignments=["defaults.delivery.visibilityTimeout=30000ms", "consumer.rebalanceProtocol=Cooperative"])
+    loaded(assignments=["storage.timeIndexIntervalMs= 1000 ", "consumer.rebalanceProtocol=Cooperative"])
 
 
 def test_what_is_overridden_need_not_be_built() -> None:
@@ -276,11 +281,16 @@ def test_a_session_too_short_for_the_default_heartbeat_is_refused_where_it_is_wr
         ("consumer.sessionTimeout=soon", "at least 1s and at most 3600s"),
         ("consumer.heartbeatInterval=99ms", "at least 100ms and at most 3600s"),
         ("consumer.heartbeatInterval=0", "at least 100ms and at most 3600s"),
+        ("defaults.delivery.visibilityTimeout=0", "at least 1ms and at most 43200s"),
+        ("defaults.delivery.visibilityTimeout=12h1ms", "at least 1ms and at most 43200s"),
+        ("defaults.delivery.maxRetries=-1", "at least 0 and at most 1000"),
+        ("defaults.delivery.maxRetries=1001", "at least 0 and at most 1000"),
+        ("defaults.delivery.dlqEnabled=maybe", "true or false"),
         ("consumer.maxPollRecords=0", "at least 1 and at most 10000"),
         ("consumer.maxPollRecords=10001", "at least 1 and at most 10000"),
     ],
 )
-def test_what_consumers_are_told_has_its_bounds(assignment: str, bounds: str) -> None:
+def test_what_consumers_and_topics_are_told_has_its_bounds(assignment: str, bounds: str) -> None:
     (found,) = problems(assignments=[assignment])
     path, _, text = assignment.partition("=")
     assert found.startswith(f"flag --set {path}: {path} is {text!r}; it must be ")
@@ -293,6 +303,14 @@ def test_the_bounds_are_those_of_the_product() -> None:
     assert shortest.session_timeout_ms == limits.MIN_SESSION_MS
     assert longest.session_timeout_ms == limits.MAX_SESSION_MS
     assert longest.max_poll_records == limits.MAX_POLL_MESSAGES
+
+
+@pytest.mark.parametrize(("visibility", "retries"), [("1ms", "0"), ("12h", "1000")])
+def test_defaults_of_delivery_at_their_bounds_are_good_for_a_topic(visibility: str, retries: str) -> None:
+    topic = loaded(
+        assignments=[f"defaults.delivery.visibilityTimeout={visibility}", f"defaults.delivery.maxRetries={retries}"]
+    ).topic
+    TopicSettings(visibility_ms=topic.visibility_ms, max_retries=topic.max_retries).check()
 
 
 @pytest.mark.parametrize("word", ["eager", "range", ""])

@@ -1,51 +1,104 @@
 """The machine over a sidecar log: what it decides, what it refuses, and that only `apply` changes it."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import pytest
+from pyroaring import BitMap64
 
+from goqueue.base.offset_sets import pack, ranged, unpack
 from goqueue.delivery import records
-from goqueue.delivery.deliveries import (
-    Deliveries,
+from goqueue.delivery.commands import (
+    Abandon,
+    Ack,
+    Bury,
+    Cancel,
+    Expire,
+    Extend,
     Fence,
+    Finish,
     Forget,
     GiveBack,
+    GiveUp,
+    Lapse,
     Lease,
+    Move,
+    Nack,
+    Nacked,
     Open,
+    Reject,
     ResetTo,
     Settle,
     Skip,
     Start,
 )
-from goqueue.delivery.records import Delivered, Event, Range, Resting
+from goqueue.delivery.dead import Death
+from goqueue.delivery.deliveries import Deliveries, Due
+from goqueue.delivery.records import Delivered, Event, Mourned, Postponed, Reason, Resting
 from goqueue.machine.host import Host
 from goqueue.machine.shape import Machine
 from goqueue.model import limits
 from goqueue.model.errors import Conflict, DamagedData
+from goqueue.model.groups import Mode
 from goqueue.model.names import GroupNumber
 from tests.support.memory_disk import MemoryDisk
+from tests.unit.delivery.partitions import RETRIES, SPAN, A, B, C, MemoryPartition, message, some
 from tests.unit.delivery.test_records import GOLDEN
 from tests.unit.machine.adders import open_log
+from tests.unit.storage.logs import read_all
 
 NOW = 1_700_000_000_000
-A, B, C = GroupNumber(1), GroupNumber(2), GroupNumber(3)
+UNTIL = NOW + SPAN
+CLOCK = 5_000
+"""The clock that never steps."""
+EMPTY = Mourned(0, ())
 
 
-def do(machine: Deliveries, command: Any) -> Any:
+def do(machine: Deliveries, command: Any, now: int = NOW) -> Any:
     """Decide and apply, as a host does; deciding alone must change nothing."""
     before = list(machine.snapshot())
     try:
-        decision = machine.decide(command, NOW)
+        decision = machine.decide(command, now)
     finally:
         assert list(machine.snapshot()) == before
     for record in decision.records:
         machine.apply(record, 0)
+    machine.arm(CLOCK + now - NOW)
     return decision.reply
 
 
-def lease(machine: Deliveries, group: GroupNumber, *spans: tuple[int, int], poll: int = 1, epoch: int = 1) -> Any:
-    return do(machine, Lease(group, epoch, poll, 0, spans))
+def leasing(
+    group: GroupNumber,
+    offsets: Iterable[int],
+    *,
+    poll: int = 1,
+    epoch: int = 1,
+    holder: str = "a",
+    start: int = 0,
+    span_ms: int = SPAN,
+) -> Lease:
+    return Lease(
+        group=group,
+        poll=poll,
+        holder=holder,
+        start=start,
+        offsets=BitMap64(offsets),
+        span_ms=span_ms,
+        assignment_epoch=epoch,
+    )
+
+
+def lease(
+    machine: Deliveries, group: GroupNumber, *offsets: int, poll: int = 1, epoch: int = 1, holder: str = "a"
+) -> None:
+    do(machine, leasing(group, offsets, poll=poll, epoch=epoch, holder=holder))
+
+
+def lapse(machine: Deliveries, group: GroupNumber, *polls: int, until: int = UNTIL) -> BitMap64:
+    found = do(machine, Lapse(group, tuple((poll, until) for poll in polls), RETRIES))
+    assert isinstance(found, BitMap64)
+    return found
 
 
 def restored(machine: Deliveries) -> Deliveries:
@@ -60,9 +113,16 @@ def events(machine: Deliveries) -> list[Event]:
     return [records.decode(record) for record in machine.snapshot()]
 
 
+def ready(machine: Deliveries, group: GroupNumber, end: int = 12) -> list[int]:
+    """What is free."""
+    return [offset for offset in range(end) if machine.delivery(group).is_free(some(offset))]
+
+
 @pytest.fixture
 def machine() -> Deliveries:
-    return Deliveries()
+    made = Deliveries()
+    made.begin_life(wall=NOW, now=CLOCK)
+    return made
 
 
 def test_it_has_the_shape_of_a_machine_and_a_name_that_never_changes(machine: Deliveries) -> None:
@@ -74,7 +134,6 @@ def test_it_has_the_shape_of_a_machine_and_a_name_that_never_changes(machine: De
 
 
 def test_a_group_that_was_never_here_begins_where_the_partition_begins(machine: Deliveries) -> None:
-    assert machine.next_ready(A, 40) == Range(40, 0, 0)
     assert (A in machine, machine.low(A), machine.groups) == (False, None, [])
     assert (machine.overtaken(A, 40), machine.unsettled(A, 40, 100)) == (0, 60)
     assert (machine.in_flight(A), machine.has_in_flight(A), machine.needs_open(A, 9)) == (0, False, False)
@@ -82,9 +141,9 @@ def test_a_group_that_was_never_here_begins_where_the_partition_begins(machine: 
 
 def test_a_group_begins_where_it_was_told_to_but_only_the_first_time(machine: Deliveries) -> None:
     do(machine, Start(A, 70))
-    assert (machine.low(A), machine.next_ready(A, 40), machine.groups) == (70, Range(70, 0, 0), [A])
+    assert (machine.low(A), machine.groups) == (70, [A])
     assert machine.decide(Start(A, 10), NOW) == ((), None)
-    lease(machine, A, (70, 80))
+    lease(machine, A, 70, 71)
     assert machine.decide(Start(A, 10), NOW) == ((), None)
 
 
@@ -94,132 +153,403 @@ def test_a_group_may_begin_at_the_very_beginning(machine: Deliveries) -> None:
     assert machine.overtaken(A, 5) == 5, "unlike one that was never here"
 
 
-# --- leasing and settling
+def test_a_group_that_is_told_where_to_begin_is_not_picked_what_lies_before() -> None:
+    partition = MemoryPartition(*[message()] * 5)
+    partition.staged(A)
+    partition.do(Start(A, 3))
+    assert partition.poll(A)[1] == [3, 4]
 
 
-def test_a_lease_replies_with_what_is_delivered_and_how_often(machine: Deliveries) -> None:
-    assert lease(machine, A, (0, 10)) == (Range(0, 10, 1),)
+# --- leasing and committing
+
+
+def test_what_is_leased_is_in_flight_until_it_is_settled(machine: Deliveries) -> None:
+    lease(machine, A, *range(10))
     assert (machine.in_flight(A), machine.has_in_flight(A), machine.low(A)) == (10, True, 0)
-    do(machine, Open(A, 2))
-    assert (machine.in_flight(A), machine.has_in_flight(A)) == (0, False)
-    assert lease(machine, A, (3, 5), (10, 12), poll=2, epoch=2) == (Range(3, 5, 2), Range(10, 12, 1))
+    assert (machine.held_by(A, "a"), machine.held_by(A, "b"), machine.held_by(B, "a")) == (10, 0, 0)
+    do(machine, Settle(A, 10))
+    assert (machine.in_flight(A), machine.has_in_flight(A), machine.low(A)) == (0, False, 10)
 
 
 def test_groups_do_not_touch_each_other(machine: Deliveries) -> None:
-    lease(machine, A, (0, 10))
-    lease(machine, B, (0, 3))
+    lease(machine, A, *range(10))
+    lease(machine, B, 0, 1, 2)
     do(machine, Settle(B, 2))
     assert (machine.low(A), machine.low(B)) == (0, 2)
     assert (machine.in_flight(A), machine.in_flight(B)) == (10, 1)
     do(machine, Forget(B))
-    assert (machine.groups, machine.next_ready(B, 0)) == ([A], Range(0, 0, 0))
+    assert (machine.groups, ready(machine, B, 4)) == ([A], [0, 1, 2, 3])
 
 
-@pytest.mark.parametrize("spans", [(), ((5, 8),), ((10, 10),), ((11, 12),), ((10, 12), (11, 13))])
-def test_what_is_not_next_is_refused(machine: Deliveries, spans: tuple[tuple[int, int], ...]) -> None:
-    lease(machine, A, (0, 10))
+@pytest.mark.parametrize("offsets", [(), (5,), (9, 10), (2, 20), (3,)])
+def test_what_is_not_free_is_refused(machine: Deliveries, offsets: tuple[int, ...]) -> None:
+    lease(machine, A, *range(4, 10))
+    do(machine, Skip(A, 0, 4))
     with pytest.raises(Conflict, match="not what the group is to be delivered next; poll again"):
-        lease(machine, A, *spans)
+        lease(machine, A, *offsets)
 
 
 def test_offsets_that_went_are_refused(machine: Deliveries) -> None:
     with pytest.raises(Conflict):
-        do(machine, Lease(A, 1, 1, 20, ((0, 30),)))
-    assert do(machine, Lease(A, 1, 1, 20, ((20, 30),))) == (Range(20, 30, 1),)
+        do(machine, leasing(A, range(19, 30), start=20))
+    do(machine, leasing(A, range(20, 30), start=20))
     assert machine.low(A) == 20
 
 
 def test_a_lease_of_what_an_operator_has_moved_away_from_is_refused(machine: Deliveries) -> None:
-    """A poll reads between looking and leasing."""
-    do(machine, Start(A, 50))
-    ready = machine.next_ready(A, 0)
-    do(machine, ResetTo(A, 10))
+    """A poll reads between picking and leasing."""
+    do(machine, Start(A, 10))
+    do(machine, ResetTo(A, 50))
     with pytest.raises(Conflict):
-        lease(machine, A, (ready.first, 60))
+        lease(machine, A, *range(10, 60))
 
 
-def test_a_settle_of_nothing_writes_nothing(machine: Deliveries) -> None:
+def test_a_commit_of_nothing_writes_nothing(machine: Deliveries) -> None:
     assert machine.decide(Settle(A, 100), NOW) == ((), None)
-    lease(machine, A, (0, 10))
+    lease(machine, A, *range(10))
     do(machine, Settle(A, 5))
     assert machine.decide(Settle(A, 5), NOW) == ((), None)
     assert machine.decide(Settle(A, 6), NOW).records
+    assert machine.decide(Settle(A, 6, 0), NOW) == ((), None)
+    assert machine.decide(Settle(A, 6, 9, "b"), NOW) == ((), None)
 
 
 def test_what_is_lost_on_the_way_is_given_back(machine: Deliveries) -> None:
-    lease(machine, A, (0, 10), poll=5)
+    lease(machine, A, 0, 1, poll=5)
     assert machine.decide(GiveBack(A, 5, 9), NOW) == ((), None)
     assert machine.decide(GiveBack(B, 0, 9), NOW) == ((), None)
+    assert machine.decide(GiveBack(A, 4, 5, "b"), NOW) == ((), None)
     do(machine, GiveBack(A, 4, 5))
-    assert lease(machine, A, (0, 10), poll=6) == (Range(0, 10, 1),)
+    assert (machine.in_flight(A), machine.delivery(A).deliveries_of(0)) == (0, 0)
 
 
-def test_polls_that_took_several_times_are_given_back_alone(machine: Deliveries) -> None:
-    lease(machine, A, (0, 10), poll=5)
-    for first in (10, 11, 12):
-        lease(machine, A, (first, first + 1), poll=6)
-    do(machine, GiveBack(A, 5, limits.MAX_OFFSET))
-    assert (machine.in_flight(A), machine.next_ready(A, 0)) == (10, Range(10, 0, 0))
+def test_what_lapsed_and_never_arrived_is_not_settled_by_the_next_commit(machine: Deliveries) -> None:
+    lease(machine, A, 5, poll=1)
+    lapse(machine, A, 1)
+    do(machine, GiveBack(A, 0, 1))
+    lease(machine, A, 6, poll=2)
+    do(machine, Settle(A, 10, 2))
+    assert ready(machine, A, 8) == [0, 1, 2, 3, 4, 5, 7], "nobody has seen it"
+    assert machine.delivery(A).deliveries_of(5) == 0
 
 
-def test_the_last_poll_is_the_highest_number_that_holds_something(machine: Deliveries) -> None:
+def test_the_last_poll_is_the_highest_number_that_holds_something_or_may_settle_something(machine: Deliveries) -> None:
     assert machine.last_poll == 0
-    lease(machine, A, (0, 10), poll=5)
-    lease(machine, B, (0, 10), poll=9)
-    lease(machine, A, (10, 20), poll=7)
-    assert machine.last_poll == restored(machine).last_poll == 9
-    do(machine, Settle(B, 10))
+    lease(machine, A, 0, poll=5)
+    lease(machine, B, 0, poll=9)
+    lease(machine, A, 1, poll=7)
+    lapse(machine, B, 9)
+    assert machine.last_poll == restored(machine).last_poll == 9, "or a new poll could take its handles over"
+    do(machine, Settle(B, 1))
     assert machine.last_poll == 7
 
 
 def test_only_a_new_owner_opens(machine: Deliveries) -> None:
     assert machine.decide(Open(A, 1), NOW) == ((), None)
-    lease(machine, A, (0, 10), epoch=3)
+    lease(machine, A, *range(4), epoch=3)
     assert [machine.needs_open(A, epoch) for epoch in (2, 3, 4)] == [False, False, True]
     assert machine.decide(Open(A, 3), NOW) == ((), None)
     do(machine, Open(A, 4))
-    assert (machine.needs_open(A, 5), machine.next_ready(A, 0)) == (False, Range(0, 10, 1))
+    assert (machine.in_flight(A), ready(machine, A, 4), machine.delivery(A).deliveries_of(0)) == (0, [0, 1, 2, 3], 1)
+
+
+def test_a_lease_of_a_new_owner_opens_by_itself_and_frees_what_the_old_one_had() -> None:
+    partition = MemoryPartition(*[message()] * 6)
+    partition.poll(A, 3, mode=Mode.PARTITION, epoch=1)
+    assert partition.poll(A, 1, mode=Mode.PARTITION, epoch=2)[1] == [3]
+    assert partition.delivery(A).assignment_epoch == 2
+    assert partition.poll(A, mode=Mode.PARTITION, epoch=2)[1] == [0, 1, 2, 4, 5]
 
 
 def test_what_is_passed_over_must_be_ready(machine: Deliveries) -> None:
-    lease(machine, A, (0, 10))
+    lease(machine, A, *range(10))
     for first, end in ((5, 8), (9, 11), (10, 10)):
         with pytest.raises(Conflict, match=f"offsets {first} to {end - 1} are not ready"):
             do(machine, Skip(A, first, end))
     do(machine, Skip(A, 10, 12))
-    assert machine.next_ready(A, 0) == Range(12, 0, 0)
     assert machine.unsettled(A, 0, 20) == 18
 
 
 def test_a_group_rests_as_soon_as_nothing_is_under_way(machine: Deliveries) -> None:
     do(machine, Start(A, 4))
-    lease(machine, A, (4, 9), poll=5)
+    lease(machine, A, *range(4, 9), poll=5)
     assert isinstance(events(machine)[0], Delivered)
     do(machine, GiveBack(A, 4, 5))
-    assert events(machine) == [Resting(((A, 4),))]
-    lease(machine, A, (4, 9), poll=6)
+    assert events(machine) == [Resting(((A, 4),)), EMPTY]
+    lease(machine, A, *range(4, 9), poll=6)
     do(machine, Fence(4, 2))
-    assert events(machine) == [Resting(((A, 4),))]
-    lease(machine, A, (4, 9), poll=7)
+    assert events(machine) == [Resting(((A, 4),)), EMPTY]
+    lease(machine, A, *range(4, 9), poll=7)
     do(machine, Settle(A, 9))
-    assert events(machine) == [Resting(((A, 9),))]
+    assert events(machine) == [Resting(((A, 9),)), EMPTY]
+    do(machine, Skip(A, 9, 12))
+    assert events(machine) == [Resting(((A, 12),)), EMPTY]
 
 
-def test_a_group_that_only_passed_over_something_rests(machine: Deliveries) -> None:
-    do(machine, Skip(A, 0, 12))
-    assert events(machine) == [Resting(((A, 12),))]
+# --- handles
 
 
-# --- moving and forgetting
+def test_an_ack_settles_what_its_poll_was_given_and_says_what_it_may_not(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1, poll=1)
+    lease(machine, A, 2, 3, poll=2)
+    refused = do(machine, Ack(A, {1: some(1, 2), 2: some(3), 9: some(0)}))
+    assert refused == {1: some(2), 9: some(0)}
+    assert (machine.in_flight(A), machine.unsettled(A, 0, 4)) == (2, 2)
+    assert do(machine, Ack(A, {1: some(1)})) == {1: some(1)}, "it is settled"
+    assert do(machine, Ack(B, {1: some(0)})) == {1: some(0)}, "another group's"
+
+
+def test_a_handle_that_is_refused_writes_nothing(machine: Deliveries) -> None:
+    lease(machine, A, 0)
+    claims = {7: some(0)}
+    for command in (
+        Ack(A, claims),
+        Nack(A, claims, RETRIES),
+        Reject(A, claims, True),
+        Extend(A, claims, SPAN),
+    ):
+        assert not machine.decide(command, NOW).records, command
+
+
+def test_a_handle_is_stale_once_its_message_was_delivered_again(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1, poll=1)
+    lapse(machine, A, 1)
+    lease(machine, A, 1, poll=2)
+    assert do(machine, Ack(A, {1: some(0, 1)})) == {1: some(1)}
+    assert do(machine, Ack(A, {2: some(1)})) == {}
+    assert machine.low(A) == 2
+
+
+def test_after_a_lapse_a_handle_may_settle_but_neither_give_back_nor_extend(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1)
+    lapse(machine, A, 1)
+    assert do(machine, Nack(A, {1: some(0)}, RETRIES)).refused == {1: some(0)}
+    assert do(machine, Extend(A, {1: some(0)}, SPAN)) == {1: some(0)}
+    assert do(machine, Ack(A, {1: some(0)})) == {}
+    assert do(machine, Reject(A, {1: some(1)}, False)) == {}
+    assert machine.low(A) == 2
+
+
+def test_two_handles_of_one_message_are_told_apart(machine: Deliveries) -> None:
+    """A stale one beside a good one: only the good one counts, whatever is asked."""
+    lease(machine, A, 0, poll=1)
+    lapse(machine, A, 1)
+    lease(machine, A, 0, poll=2)
+    claims = {1: some(0), 2: some(0)}
+    assert do(machine, Extend(A, claims, 99)) == {1: some(0)}
+    assert [(each.poll, each.span_ms) for each in machine.delivery(A).leases[2]] == [(2, 99)]
+    assert do(machine, Nack(A, claims, RETRIES)).refused == {1: some(0)}
+    assert machine.delivery(A).deliveries_of(0) == 2
+
+
+def test_a_nack_waits_as_long_as_its_topic_says_each_time_longer(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1, poll=1)
+    assert do(machine, Nack(A, {1: some(0)}, RETRIES)) == Nacked({}, {0: NOW + 1000}, some())
+    do(machine, Settle(A, 9))
+    machine.lapse_due(CLOCK + 1000)
+    lease(machine, A, 0, 2, poll=2)
+    assert do(machine, Nack(A, {2: some(0, 2)}, RETRIES)) == Nacked({}, {0: NOW + 2000, 2: NOW + 1000}, some())
+    assert ready(machine, A, 4) == [3]
+
+
+def test_a_nack_may_say_how_long(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1)
+    assert do(machine, Nack(A, {1: some(0)}, RETRIES, 5)).until == {0: NOW + 5}
+    assert do(machine, Nack(A, {1: some(1)}, RETRIES, 0)).until == {1: NOW}
+    assert (ready(machine, A, 3), machine.lapse_due(CLOCK)) == ([2], ([], {A}))
+    assert ready(machine, A, 3) == [1, 2]
+
+
+def test_a_message_that_fails_once_more_than_it_may_be_tried_again_is_dead(machine: Deliveries) -> None:
+    for poll in range(1, RETRIES.most + 1):
+        lease(machine, A, 0, poll=poll)
+        assert do(machine, Nack(A, {poll: some(0)}, RETRIES, 0)).dead == some()
+        machine.lapse_due(CLOCK)
+    last = RETRIES.most + 1
+    lease(machine, A, 0, poll=last)
+    assert do(machine, Nack(A, {last: some(0)}, RETRIES, 0)) == Nacked({}, {}, some(0))
+    assert list(machine.outbox) == [Death(A, 0, Reason.NACKED, last, NOW, "")]
+    assert (ready(machine, A, 2), machine.in_flight(A), machine.low(A)) == ([1], 0, 0)
+
+
+def test_without_dead_letters_it_is_dropped(machine: Deliveries) -> None:
+    dropping = RETRIES._replace(most=0, dead_letters=False)
+    lease(machine, A, 0, 1, 2)
+    assert do(machine, Nack(A, {1: some(0)}, dropping)).dead == some(0)
+    assert do(machine, Lapse(A, ((1, UNTIL),), dropping)) == some(1, 2)
+    assert (machine.low(A), len(machine.outbox)) == (3, 0)
+
+
+def test_a_rejected_message_is_dead_at_once_with_what_its_consumer_said(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1)
+    assert do(machine, Reject(A, {1: some(0, 7)}, True, "no such order")) == {1: some(7)}
+    assert list(machine.outbox) == [Death(A, 0, Reason.REJECTED, 1, NOW, "no such order")]
+    do(machine, Reject(A, {1: some(1)}, False))
+    assert (len(machine.outbox), machine.unsettled(A, 0, 2)) == (1, 1)
+
+
+def test_an_extended_message_lapses_later_than_the_others(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1, 2)
+    assert do(machine, Extend(A, {1: some(1)}, SPAN), NOW + 10_000) == {}
+    assert machine.next_deadline() == CLOCK + SPAN
+    assert machine.lapse_due(CLOCK + SPAN) == ([Due(A, 1, UNTIL)], set())
+    lapse(machine, A, 1)
+    assert (ready(machine, A, 3), machine.in_flight(A)) == ([0, 2], 1)
+    assert machine.lapse_due(CLOCK + SPAN + 10_000) == ([Due(A, 1, UNTIL + 10_000)], set())
+
+
+# --- time
+
+
+def test_a_lapsed_lease_makes_its_messages_ready_at_once(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1)
+    assert machine.lapse_due(CLOCK + SPAN - 1) == ([], set())
+    assert machine.lapse_due(CLOCK + SPAN) == ([Due(A, 1, UNTIL)], set())
+    assert machine.lapse_due(CLOCK + SPAN) == ([], set()), "said once"
+    assert lapse(machine, A, 1) == some()
+    assert (ready(machine, A, 3), machine.delivery(A).deliveries_of(0), machine.next_deadline()) == ([0, 1, 2], 1, None)
+
+
+def test_a_lapse_that_is_too_late_writes_nothing(machine: Deliveries) -> None:
+    lease(machine, A, 0)
+    do(machine, Ack(A, {1: some(0)}))
+    for group in (A, B):
+        assert not machine.decide(Lapse(group, ((1, UNTIL),), RETRIES), NOW).records
+    lease(machine, A, 1, poll=2)
+    assert not machine.decide(Lapse(A, ((2, UNTIL + 1),), RETRIES), NOW).records
+
+
+def test_what_lapses_too_often_is_dead(machine: Deliveries) -> None:
+    for poll in (1, 2):
+        lease(machine, A, 0, poll=poll)
+        assert lapse(machine, A, poll) == some()
+    lease(machine, A, 0, 1, poll=3)
+    assert lapse(machine, A, 3) == some(0)
+    assert list(machine.outbox) == [Death(A, 0, Reason.LAPSED, 3, NOW, "")]
+    assert ready(machine, A, 3) == [1, 2]
+
+
+def test_a_lapse_that_could_not_be_written_is_tried_again(machine: Deliveries) -> None:
+    lease(machine, A, 0)
+    lapsed, _ = machine.lapse_due(CLOCK + SPAN)
+    machine.rearm(lapsed, CLOCK + SPAN, 1000)
+    assert machine.lapse_due(CLOCK + SPAN + 999) == ([], set())
+    assert machine.lapse_due(CLOCK + SPAN + 1000) == (lapsed, set())
+
+
+def test_what_is_over_is_waited_for_no_longer(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1)
+    lease(machine, B, 0, holder="b")
+    lease(machine, C, 0)
+    do(machine, Ack(A, {1: some(0)}))
+    do(machine, Nack(A, {1: some(1)}, RETRIES))
+    assert machine.next_deadline() == CLOCK + 1000
+    do(machine, ResetTo(A, 0))
+    do(machine, Abandon(B, "b"))
+    do(machine, Forget(C))
+    assert machine.next_deadline() is None
+
+
+def test_in_another_life_holds_last_as_long_as_they_have_left_and_no_longer(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1)
+    do(machine, Nack(A, {1: some(1)}, RETRIES))
+    for wall, lease_ms, wait_ms in ((NOW + 400, SPAN - 400, 600), (NOW + 9**9, 0, 0), (NOW - 9**9, SPAN, 1000)):
+        other = restored(machine)
+        assert other.next_deadline() is None
+        other.begin_life(wall=wall, now=77)
+        assert other.next_deadline() == 77 + wait_ms
+        assert other.lapse_due(77 + wait_ms)[1] == {A}
+        if lease_ms:
+            assert other.lapse_due(77 + lease_ms - 1) == ([], set())
+            assert other.lapse_due(77 + lease_ms) == ([Due(A, 1, UNTIL)], set())
+
+
+def test_an_abandoned_members_messages_are_ready_and_the_others_stay(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1, poll=1, holder="a", epoch=0)
+    lease(machine, A, 2, poll=2, holder="b", epoch=0)
+    assert machine.decide(Abandon(A, "c"), NOW) == machine.decide(Abandon(B, "a"), NOW) == ((), None)
+    do(machine, Abandon(A, "a"))
+    assert (ready(machine, A, 4), machine.held_by(A, "b")) == ([0, 1, 3], 1)
+    assert do(machine, Ack(A, {1: some(0)})) == {1: some(0)}, "its handles are gone with it"
+    assert machine.delivery(A).deliveries_of(0) == 1
+
+
+# --- dead letters
+
+
+def test_the_dead_are_settled_when_their_letters_are_written(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1)
+    lease(machine, B, 0)
+    do(machine, Reject(A, {1: some(0)}, True))
+    do(machine, Reject(B, {1: some(0)}, True))
+    do(machine, Reject(A, {1: some(1)}, True))
+    assert [(death.group, death.offset) for death in machine.outbox] == [(A, 0), (B, 0), (A, 1)]
+    do(machine, Bury(2))
+    assert (machine.low(A), machine.low(B), machine.outbox.first) == (1, 1, 2)
+    assert machine.decide(Bury(2), NOW) == ((), None)
+    do(machine, Bury(3))
+    assert events(machine) == [Resting(((A, 2), (B, 1))), Mourned(3, ())], "the next one has another number"
+
+
+def test_letters_of_one_record_are_numbered_in_the_order_of_their_offsets(machine: Deliveries) -> None:
+    lease(machine, A, 5, 3, 9)
+    do(machine, Reject(A, {1: some(9, 5, 3)}, True))
+    assert [death.offset for death in machine.outbox] == [3, 5, 9]
+
+
+def test_a_message_in_the_place_of_a_lost_one_is_not_settled_by_the_others_letter(machine: Deliveries) -> None:
+    lease(machine, A, 0, 5)
+    do(machine, Reject(A, {1: some(5)}, True))
+    do(machine, Fence(5, 2))
+    assert [death.void for death in machine.outbox] == [True]
+    lease(machine, A, 5, poll=2, epoch=2)
+    do(machine, Reject(A, {2: some(5)}, True))
+    do(machine, Bury(1))
+    assert (machine.outbox.first, list(machine.delivery(A).dead)) == (1, [5]), "its own letter is not written"
+    do(machine, Bury(2))
+    assert not machine.delivery(A).dead
+
+
+def test_what_a_group_was_reset_over_is_not_settled_by_its_letter(machine: Deliveries) -> None:
+    lease(machine, A, 0)
+    do(machine, Reject(A, {1: some(0)}, True))
+    do(machine, ResetTo(A, 0))
+    do(machine, Bury(1))
+    assert (machine.low(A), ready(machine, A, 1)) == (0, [0])
+
+
+def test_what_is_too_old_is_dropped_or_dead_without_a_delivery(machine: Deliveries) -> None:
+    lease(machine, A, 3)
+    with pytest.raises(Conflict):
+        do(machine, Expire(A, some(2, 3), True))
+    do(machine, Expire(A, some(0, 1), False))
+    do(machine, Expire(A, some(2), True))
+    assert (machine.low(A), list(machine.outbox)) == (2, [Death(A, 2, Reason.EXPIRED, 0, NOW, "")])
+
+
+def test_what_killed_its_consumers_too_often_is_given_up(machine: Deliveries) -> None:
+    for epoch in (1, 2, 3):
+        lease(machine, A, 0, poll=epoch, epoch=epoch)
+        do(machine, Open(A, epoch + 1))
+    lease(machine, A, 1, epoch=4)
+    with pytest.raises(Conflict):
+        do(machine, GiveUp(A, some(0, 1), True))
+    do(machine, GiveUp(A, some(0), True))
+    assert list(machine.outbox) == [Death(A, 0, Reason.LAPSED, 3, NOW, "")]
+
+
+# --- moving and forgetting groups
 
 
 def test_a_reset_goes_anywhere_and_ends_what_was_under_way(machine: Deliveries) -> None:
-    lease(machine, A, (0, 10))
+    lease(machine, A, *range(10))
     do(machine, Settle(A, 5))
+    do(machine, Nack(A, {1: some(6)}, RETRIES))
     for low in (0, 500, 3):
         do(machine, ResetTo(A, low))
-        assert (machine.low(A), machine.in_flight(A), machine.next_ready(A, 0)) == (low, 0, Range(low, 0, 0))
+        assert (machine.low(A), machine.in_flight(A), machine.delivery(A).is_resting) == (low, 0, True)
     assert machine.decide(Settle(A, 10), NOW) == ((), None), "it was delivered before the reset"
+    assert do(machine, Ack(A, {1: some(7)})) == {1: some(7)}
     do(machine, ResetTo(B, 7))
     assert machine.low(B) == 7
 
@@ -227,11 +557,11 @@ def test_a_reset_goes_anywhere_and_ends_what_was_under_way(machine: Deliveries) 
 def test_a_forgotten_group_was_never_here(machine: Deliveries) -> None:
     assert machine.decide(Forget(A), NOW) == ((), None)
     do(machine, Start(A, 70))
-    lease(machine, B, (0, 5))
+    lease(machine, B, 0, 1)
     for group in (A, B):
         do(machine, Forget(group))
         assert (group in machine, machine.low(group), machine.in_flight(group)) == (False, None, 0)
-    assert list(machine.snapshot()) == []
+    assert events(machine) == [EMPTY]
 
 
 # --- retention
@@ -239,13 +569,89 @@ def test_a_forgotten_group_was_never_here(machine: Deliveries) -> None:
 
 def test_offsets_that_went_before_they_were_delivered_are_counted_until_the_next_lease(machine: Deliveries) -> None:
     do(machine, Start(A, 10))
-    lease(machine, B, (0, 10))
+    lease(machine, B, *range(10))
     do(machine, Open(B, 2))
     assert (machine.overtaken(A, 30), machine.overtaken(B, 30)) == (20, 30)
     assert (machine.unsettled(A, 30, 40), machine.unsettled(B, 30, 40)) == (10, 10)
     for group in (A, B):
-        do(machine, Lease(group, 2, 2, 30, ((30, 31),)))
+        do(machine, leasing(group, [30], poll=2, epoch=2, start=30))
         assert (machine.overtaken(group, 30), machine.low(group)) == (0, 30)
+
+
+def test_a_wait_that_retention_overtook_is_over(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1)
+    do(machine, Nack(A, {1: some(0)}, RETRIES))
+    do(machine, Ack(A, {1: some(1)}))
+    do(machine, leasing(A, [30], poll=2, start=30))
+    assert (machine.low(A), machine.next_deadline()) == (30, CLOCK + SPAN)
+    assert machine.lapse_due(CLOCK + 1000) == ([], set())
+
+
+# --- delayed messages
+
+
+def delayed(machine: Deliveries, *offsets: int) -> None:
+    machine.delays.add(offsets, [NOW + 1000] * len(offsets), wall=NOW, now=CLOCK)
+
+
+def test_what_is_cancelled_counts_as_settled_for_every_group(machine: Deliveries) -> None:
+    do(machine, Start(A, 3))
+    lease(machine, B, 0, 1, 2)
+    delayed(machine, 3, 4, 6)
+    assert do(machine, Cancel(some(3, 4, 5, 6))) == some(5), "that one is not pending"
+    assert (list(machine.cancelled), list(machine.pending)) == ([3, 4, 6], [])
+    assert (machine.low(A), machine.unsettled(A, 0, 10)) == (5, 4)
+    do(machine, Ack(B, {1: some(0, 1, 2)}))
+    assert (machine.low(B), machine.delivery(B).is_resting) == (5, True)
+    do(machine, Start(C, 4))
+    assert machine.low(C) == 5
+    do(machine, ResetTo(A, 3))
+    assert machine.low(A) == 5, "also after a reset"
+    assert not machine.decide(Cancel(some(3)), NOW).records
+
+
+def test_what_is_cancelled_and_settled_is_counted_once(machine: Deliveries) -> None:
+    delayed(machine, 2, 4, 12)
+    lease(machine, A, 1)
+    do(machine, Cancel(some(2, 4, 12)))
+    do(machine, Skip(A, 3, 6))
+    assert [machine.unsettled(A, start, 14) for start in (0, 3, 5, 6, 12)] == [9, 7, 7, 7, 1]
+
+
+def test_what_is_moved_is_remembered_until_it_is_cancelled_or_goes(machine: Deliveries) -> None:
+    delayed(machine, 3, 4, 6)
+    assert do(machine, Move(some(3, 4, 5), NOW + 7)) == some(5)
+    assert machine.moved == {3: NOW + 7, 4: NOW + 7}
+    do(machine, Cancel(some(4)))
+    assert machine.moved == {3: NOW + 7}
+    assert events(machine)[-1] == Postponed(pack(some(4)), ((3, NOW + 7),))
+    machine.forget_below(4)
+    assert (machine.moved, list(machine.cancelled)) == ({}, [4])
+    machine.forget_below(5)
+    assert events(machine) == [EMPTY]
+
+
+def test_a_delay_that_is_over_is_delivered_to_groups_that_have_passed_it() -> None:
+    partition = MemoryPartition(message(), message(deliver_at=NOW + 1000), message())
+    for group, mode in ((A, Mode.SHARED), (B, Mode.KEY)):
+        assert partition.poll(group, mode=mode)[1] == [0, 2]
+    partition.pass_time(1020)
+    assert partition.fire() == [1]
+    for group, mode in ((A, Mode.SHARED), (B, Mode.KEY), (C, Mode.SHARED)):
+        assert 1 in partition.poll(group, mode=mode)[1]
+
+
+def test_a_clock_that_went_back_across_a_restart_delivers_nothing_twice() -> None:
+    """The message is delayed again; when it is due, the group has it already."""
+    partition = MemoryPartition(message(deliver_at=NOW + 1000), message())
+    partition.pass_time(1020)
+    partition.fire()
+    assert partition.poll(A, span_ms=9**9)[1] == [0, 1]
+    partition.restart(wall_ms=-500)
+    assert list(partition.deliveries.pending) == [0]
+    partition.staged(A)
+    partition.pass_time(1000)
+    assert (partition.fire(), partition.poll(A)[1], partition.poll(B)[1]) == ([0], [], [0, 1])
 
 
 # --- fences
@@ -257,23 +663,28 @@ def test_a_fence_is_always_written(machine: Deliveries) -> None:
 
 
 def test_after_a_fence_nothing_is_known_of_the_offsets_behind_it(machine: Deliveries) -> None:
+    delayed(machine, 40, 60)
+    do(machine, Move(some(60), NOW + 5))
+    do(machine, Cancel(some(40)))
     do(machine, Start(A, 70))
-    lease(machine, B, (0, 100))
+    lease(machine, B, *range(100))
     do(machine, Settle(B, 60))
-    lease(machine, C, (0, 20))
+    lease(machine, C, *range(20))
     do(machine, Settle(C, 10))
+    assert sorted(machine.beyond(50)) == [A, B]
     do(machine, Fence(50, 2))
-    assert [machine.next_ready(group, 0) for group in (A, B, C)] == [Range(50, 0, 0), Range(50, 0, 0), Range(20, 0, 0)]
-    assert [machine.unsettled(group, 0, 80) for group in (A, B, C)] == [30, 30, 70]
+    assert [machine.low(group) for group in (A, B, C)] == [50, 50, 10]
+    assert [machine.unsettled(group, 0, 80) for group in (A, B, C)] == [30, 30, 69]
     assert [machine.in_flight(group) for group in (A, B, C)] == [0, 0, 10]
-    assert machine.groups == [A, B, C]
+    assert (machine.groups, list(machine.cancelled), machine.moved) == ([A, B, C], [40], {})
 
 
 def test_a_message_that_takes_the_place_of_a_lost_one_is_not_born_settled(machine: Deliveries) -> None:
-    lease(machine, A, (0, 100))
+    lease(machine, A, *range(100))
     do(machine, Settle(A, 100))
     do(machine, Fence(99, 2))
-    assert lease(machine, A, (99, 100)) == (Range(99, 100, 1),)
+    lease(machine, A, 99, poll=2)
+    assert machine.in_flight(A) == 1
 
 
 # --- records of other versions
@@ -287,7 +698,10 @@ def test_a_message_that_takes_the_place_of_a_lost_one_is_not_born_settled(machin
         b"{}",
         msgspec.msgpack.encode([99, 1]),
         msgspec.msgpack.encode([1, 5]),
-        msgspec.msgpack.encode([11, 3, 0, 9, 1, b"no bitmap", [], []]),
+        msgspec.msgpack.encode([14, 3, b"no bitmap", 0]),
+        msgspec.msgpack.encode([14, 3, b"", 0]),
+        msgspec.msgpack.encode([22, 3, 0, 1, b"no bitmap", [], [], [], pack(some()), []]),
+        msgspec.msgpack.encode([13, 3, 0, 1, "a", 0, 9, 9, pack(some(1, 2)), b"\0\0\0\1"]),
     ],
 )
 def test_a_record_it_does_not_understand_is_refused_with_its_offset(machine: Deliveries, record: bytes) -> None:
@@ -298,41 +712,27 @@ def test_a_record_it_does_not_understand_is_refused_with_its_offset(machine: Del
 # --- snapshots
 
 
-def test_a_snapshot_of_nothing_is_empty(machine: Deliveries) -> None:
-    assert list(machine.snapshot()) == []
+def test_a_snapshot_of_nothing_has_no_groups_and_the_number_of_the_next_letter(machine: Deliveries) -> None:
+    assert events(machine) == [EMPTY]
 
 
 def test_groups_that_rest_share_a_record_and_the_others_have_one_each(machine: Deliveries) -> None:
     do(machine, Start(B, 70))
-    lease(machine, C, (0, 10))
-    lease(machine, A, (0, 10))
+    lease(machine, C, *range(10))
+    lease(machine, A, *range(10))
     do(machine, Settle(A, 10))
-    resting, delivered = events(machine)
+    resting, delivered, _ = events(machine)
     assert resting == Resting(((A, 10), (B, 70)))
     assert isinstance(delivered, Delivered)
-    assert (delivered.group, delivered.low, delivered.cursor) == (C, 0, 10)
-
-
-def test_a_snapshot_makes_the_same_machine_again(machine: Deliveries) -> None:
-    do(machine, Start(B, 70))
-    lease(machine, A, (0, 10))
-    do(machine, Open(A, 2))
-    lease(machine, A, (2, 5), (7, 8), poll=2, epoch=2)
-    do(machine, Settle(A, 4))
-    do(machine, Skip(A, 10, 12))
-    other = restored(machine)
-    assert events(other) == events(machine)
-    for command in (Settle(A, 99), Open(A, 3), Fence(9, 3), Forget(B)):
-        do(machine, command)
-        do(other, command)
-        assert events(other) == events(machine)
+    assert (delivered.group, delivered.low, unpack(delivered.leases[0].offsets)) == (C, 0, ranged(0, 10))
 
 
 def test_a_reset_of_the_machine_forgets_everything(machine: Deliveries) -> None:
     do(machine, Start(B, 70))
-    lease(machine, A, (0, 10))
+    lease(machine, A, *range(10))
+    do(machine, Reject(A, {1: some(0)}, True))
     machine.reset()
-    assert (machine.groups, list(machine.snapshot())) == ([], [])
+    assert (machine.groups, events(machine), machine.next_deadline()) == ([], [EMPTY], None)
 
 
 def test_the_largest_snapshot_of_groups_that_rest_fits_into_a_block() -> None:
@@ -341,43 +741,95 @@ def test_the_largest_snapshot_of_groups_that_rest_fits_into_a_block() -> None:
     assert len(records.encode(Resting(lows))) < limits.MAX_RECORD_BYTES / 50
 
 
-def test_a_host_finds_it_as_it_was_with_and_without_a_snapshot() -> None:
+def test_the_largest_snapshot_of_one_group_fits_into_a_block(machine: Deliveries) -> None:
+    far = limits.MAX_OFFSET - 4 * limits.MAX_UNSETTLED
+    lease(machine, A, *range(far, far + 2 * limits.MAX_UNSETTLED, 2))
+    do(machine, Lapse(A, ((1, UNTIL),), RETRIES))
+    assert len(max(machine.snapshot(), key=len)) < limits.MAX_RECORD_BYTES / 2
+
+
+SCRIPT: list[Any] = [
+    Start(B, 7),
+    leasing(A, range(20)),
+    Settle(A, 4),
+    Ack(A, {1: some(6)}),
+    Nack(A, {1: some(7, 8)}, RETRIES),
+    Extend(A, {1: some(9)}, 99),
+    Reject(A, {1: some(10)}, True, "bad"),
+    Lapse(A, ((1, UNTIL),), RETRIES),
+    Reject(A, {1: some(11)}, False),
+    leasing(A, [12, 13], poll=2),
+    GiveBack(A, 1, 2),
+    leasing(A, [12, 13], poll=3, holder="b"),
+    Abandon(A, "b"),
+    leasing(A, [12], poll=4),
+    Open(A, 2),
+    Expire(A, some(20), True),
+    GiveUp(A, some(12), True),
+    Skip(A, 21, 23),
+    Bury(1),
+    Cancel(some(30)),
+    Move(some(31), NOW + 5),
+    Fence(32, 1),
+    leasing(B, [7], poll=5),
+    Fence(6, 2),
+    ResetTo(B, 3),
+    Forget(B),
+]
+"""Everything that can be decided."""
+
+
+def test_every_event_gives_the_same_machine_live_replayed_and_out_of_a_snapshot() -> None:
     disk = MemoryDisk()
     machine = Deliveries()
     host = Host(open_log(disk), [machine])
-    commands: list[Any] = [
-        Start(B, 7),
-        Lease(A, 1, 1, 0, ((0, 9),)),
-        Settle(A, 4),
-        Fence(6, 1),
-        Lease(B, 1, 2, 0, ((6, 8),)),
-    ]
-    for number, command in enumerate(commands):
-        host.submit(machine, command, NOW)
+    machine.begin_life(wall=NOW, now=CLOCK)
+    delayed(machine, 30, 31)
+    for command in SCRIPT:
+        before = host.log.end_offset
+        assert host.submit(machine, command, NOW).refusal is None
+        assert host.log.end_offset > before, f"{command} writes nothing"
+        assert events(restored(machine)) == events(machine), command
         again = Deliveries()
         Host(open_log(disk), [again])
         assert events(again) == events(machine), command
-        if number == 2:
+        if isinstance(command, Abandon | Move):
             host.snapshot(NOW)
-    assert (machine.in_flight(A), machine.in_flight(B)) == (0, 2)
+    written = {
+        type(records.decode(record.value)) for record in read_all(open_log(disk)) if record.value and not record.control
+    }
+    assert written == {type(event) for event in GOLDEN.values()}
 
 
-def test_every_command_has_an_event_of_its_own(machine: Deliveries) -> None:
-    commands: list[Any] = [
-        Fence(0, 1),
-        Start(A, 0),
-        Lease(A, 1, 1, 0, ((0, 9),)),
-        Open(A, 2),
-        Lease(A, 2, 2, 0, ((0, 9),)),
-        Settle(A, 5),
-        GiveBack(A, 1, 2),
-        Skip(A, 9, 12),
-        ResetTo(A, 3),
-        Forget(A),
-    ]
-    found = []
-    for command in commands:
-        (record,) = machine.decide(command, NOW).records
-        found.append(type(records.decode(record)))
-        machine.apply(record, 0)
-    assert {*found, Resting, Delivered} == {type(event) for event in GOLDEN.values()}
+def test_offsets_are_settled_without_a_delivery(machine: Deliveries) -> None:
+    do(machine, Finish(A, some(3, 5)))
+    assert (machine.low(A), list(machine.delivery(A).settled.above)) == (0, [3, 5])
+    do(machine, Finish(A, some(0, 1, 2, 3)))
+    assert (machine.low(A), list(machine.delivery(A).settled.above)) == (4, [5])
+    assert machine.decide(Finish(A, some(0, 3, 5)), NOW).records == (), "they were before"
+    assert B not in machine
+    do(machine, leasing(B, [2, 3]))
+    do(machine, Finish(B, some(2)))
+    assert list(machine.delivery(B).taken) == [3], "also what somebody has"
+    do(machine, Fence(4, 1))
+    assert (machine.low(A), machine.delivery(A).settled.is_plain) == (4, True)
+
+
+def test_that_a_wait_is_over_changes_nothing_that_is_written_down() -> None:
+    """Live it is known, replayed it is not."""
+    live, replayed = Deliveries(), Deliveries()
+    live.begin_life(wall=NOW, now=CLOCK)
+    for command in (
+        leasing(A, range(6)),
+        Nack(A, {1: some(0, 1, 2, 3)}, RETRIES, 0),
+        Expire(A, some(0), True),
+        Skip(A, 1, 2),
+        leasing(A, [2], poll=2),
+        leasing(A, [9], poll=3, start=4),
+    ):
+        for record in live.decide(command, NOW).records:
+            live.apply(record, 0)
+            replayed.apply(record, 0)
+        live.arm(CLOCK)
+        live.lapse_due(CLOCK)
+    assert events(live) == events(replayed)

@@ -12,7 +12,7 @@ from goqueue.groups.group import Group, Part
 from goqueue.groups.groups import Groups
 from goqueue.groups.rebalancing import TopicShape
 from goqueue.machine.shape import Tick
-from goqueue.model.groups import Assignor, GroupState
+from goqueue.model.groups import Assignor, GroupState, Mode
 from goqueue.model.names import TopicId
 
 NOW = 1_000_000
@@ -49,7 +49,7 @@ class Topics:
 class Script:
     """One machine with one group."""
 
-    def __init__(self, **partitions: int) -> None:
+    def __init__(self, mode: Mode | None = None, **partitions: int) -> None:
         self.topics = Topics()
         for name, count in (partitions or {"orders": 4}).items():
             self.topics.create(name, count)
@@ -57,7 +57,7 @@ class Script:
         self.log: list[bytes] = []
         self.machine = Groups(self.topics)
         self.machine.begin_life(self.now)
-        self.run(Create(group=GROUP))
+        self.run(Create(group=GROUP, mode=mode))
 
     @property
     def group(self) -> Group:
@@ -91,6 +91,7 @@ class Script:
         assignor: Assignor | None = None,
         session_ms: int = SESSION_MS,
         rebalance_ms: int = REBALANCE_MS,
+        **more: Any,
     ) -> Any:
         """A new member; or, `again`, one that is there says something else."""
         command = Join(
@@ -103,6 +104,7 @@ class Script:
             member_id=new_id if again else None,
             instance_id=instance_id,
             assignor=assignor,
+            **more,
         )
         return self.run(command)
 

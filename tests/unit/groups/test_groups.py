@@ -7,6 +7,8 @@ import pytest
 from goqueue.groups import groups as groups_module
 from goqueue.groups import records
 from goqueue.groups.commands import Create, Delete, Join, Leave, Rebalance, Release, Renew, StartTopics
+from goqueue.groups.groups import Groups
+from goqueue.groups.records import Reassigned
 from goqueue.machine.shape import Tick, Timed
 from goqueue.model import limits
 from goqueue.model.errors import Conflict, GroupActive, UnknownGroup, UnknownMember, UnknownTopic
@@ -418,3 +420,58 @@ def test_a_renewed_partition_stays_with_its_owner_and_refuses_commits_of_before(
     del others[script.part("orders-0")]
     assert all(script.group.epoch(part) == epoch for part, epoch in others.items())
     assert script.would_write(Renew(script.group.name, (script.part("orders-0")._replace(partition=99),))) == []
+
+
+# --- modes
+
+
+@pytest.mark.parametrize("mode", [Mode.SHARED, Mode.KEY])
+def test_where_members_share_nobody_owns_anything(mode: Mode) -> None:
+    script = Script(mode)
+    for name in ("m1", "m2", "m3"):
+        script.join(name)
+    script.topics.grow("orders", 9)
+    script.run(Rebalance(GROUP))
+    script.leave("m2")
+    script.now += SESSION_MS
+    script.tick()
+    assert not any(isinstance(records.decode(record), Reassigned) for record in script.log)
+    assert script.group.state is GroupState.EMPTY
+
+
+def test_a_group_is_by_partition_unless_its_first_member_says_otherwise() -> None:
+    assert Script().group.mode is Mode.PARTITION
+    assert Script(Mode.KEY).group.mode is Mode.KEY
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_group_keeps_its_mode_also_when_nobody_is_in_it(mode: Mode) -> None:
+    script = Script(mode)
+    script.join("m1", mode=mode)
+    script.join("m2")
+    script.leave("m1")
+    script.leave("m2")
+    for other in set(Mode) - {mode}:
+        with pytest.raises(GroupActive, match=f"shares its topics by {mode}; join without a mode"):
+            script.join("m3", mode=other)
+    assert restored(script).group(GROUP).mode is mode
+
+
+def test_what_a_member_says_of_its_messages_is_kept() -> None:
+    script = Script()
+    script.join("m1", visibility_ms=45_000, max_unacked=50)
+    script.join("m2")
+    for group in (script.group, restored(script).group(GROUP)):
+        assert (group.member("m1").joined.visibility_ms, group.member("m1").joined.max_unacked) == (45_000, 50)
+        assert group.member("m2").joined.visibility_ms is None
+        assert group.member("m2").joined.max_unacked == limits.DEFAULT_UNACKED
+    script.join("m1", again=True, max_unacked=60)
+    assert (script.group.member("m1").joined.visibility_ms, script.group.member("m1").joined.max_unacked) == (None, 60)
+
+
+def restored(script: Script) -> Groups:
+    """Another machine, made from this one's snapshot."""
+    other = Groups(script.topics)
+    for offset, record in enumerate(script.machine.snapshot()):
+        other.apply(record, offset)
+    return other

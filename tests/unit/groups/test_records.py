@@ -34,6 +34,12 @@ GOLDEN: dict[bytes, Event] = {
     b'{"type":"group_created","group":7,"name":"billing","mode":"partition","assignor":"sticky"}': GroupCreated(
         group=GROUP, name="billing", mode=Mode.PARTITION, assignor=Assignor.STICKY
     ),
+    b'{"type":"group_created","group":8,"name":"mails","mode":"shared","assignor":"sticky"}': GroupCreated(
+        group=GroupNumber(8), name="mails", mode=Mode.SHARED, assignor=Assignor.STICKY
+    ),
+    b'{"type":"group_created","group":9,"name":"carts","mode":"key","assignor":"sticky"}': GroupCreated(
+        group=GroupNumber(9), name="carts", mode=Mode.KEY, assignor=Assignor.STICKY
+    ),
     b'{"type":"assignor_changed","group":7,"assignor":"round-robin"}': AssignorChanged(
         group=GROUP, assignor=Assignor.ROUND_ROBIN
     ),
@@ -64,6 +70,17 @@ GOLDEN: dict[bytes, Event] = {
             auto_commit_ms=5000,
             replaced_id="web-1f",
         )
+    ),
+    b'{"type":"member_joined","group":7,"member_id":"web-3d","client_id":"web","topics":["orders"],'
+    b'"session_ms":30000,"rebalance_ms":30000,"visibility_ms":45000,"max_unacked":50}': MemberJoined(
+        group=GROUP,
+        member_id="web-3d",
+        client_id="web",
+        topics=("orders",),
+        session_ms=30_000,
+        rebalance_ms=30_000,
+        visibility_ms=45_000,
+        max_unacked=50,
     ),
     b'{"type":"member_replaced","group":7,"member_id":"web-1f","new_id":"web-2e"}': MemberReplaced(
         group=GROUP, member_id="web-1f", new_id="web-2e"

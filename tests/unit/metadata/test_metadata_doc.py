@@ -13,7 +13,7 @@ from goqueue.metadata.records import Event
 from goqueue.metadata.topics import Topics
 from goqueue.model import limits
 from goqueue.model.settings import Fsync
-from goqueue.model.topic import CleanupPolicy, TopicSettings
+from goqueue.model.topic import CleanupPolicy, LanePolicy, OnExpiry, TopicSettings
 from goqueue.producers.registry import IdsReserved, ProducerRegistry
 from tests.unit.metadata.test_records import GOLDEN
 from tests.unit.producers.test_registry import GOLDEN as GOLDEN_IDS
@@ -43,7 +43,11 @@ def json_type(found: Any) -> str:
         return f"{', '.join(choices[:-1])} or {choices[-1]}"
     if isinstance(found, msgspec.inspect.UnionType):
         return " or ".join(json_type(each) for each in found.types)
+    if isinstance(found, msgspec.inspect.TupleType):
+        (kind,) = {json_type(each) for each in found.item_types}
+        return f"array of {len(found.item_types)} {kind}s"
     names: dict[type, str] = {
+        msgspec.inspect.BoolType: "boolean",
         msgspec.inspect.StrType: "string",
         msgspec.inspect.IntType: "integer",
         msgspec.inspect.FloatType: "number",
@@ -78,10 +82,10 @@ def test_every_setting_is_there_with_its_default() -> None:
     defaults = msgspec.structs.asdict(TopicSettings())
 
     def show(value: object) -> str:
-        return "null" if value is None else str(value)
+        return str(value) if isinstance(value, StrEnum) else msgspec.json.encode(value).decode()
 
     assert found == [(name, is_a, show(defaults[name])) for name, is_a in described(TopicSettings)]
-    for kind in (Fsync, CleanupPolicy):
+    for kind in (Fsync, CleanupPolicy, OnExpiry, LanePolicy):
         assert issubclass(kind, StrEnum), "written by value"
 
 

@@ -13,6 +13,7 @@ from goqueue.metadata.topics import (
     DeletedTopic,
     DeleteTopic,
     FinishRemoval,
+    MakeHandleKey,
     NameCluster,
     Topics,
 )
@@ -26,9 +27,9 @@ from goqueue.model.errors import (
     TopicExists,
     UnknownTopic,
 )
-from goqueue.model.names import TopicId
+from goqueue.model.names import TopicId, dlq_name
 from goqueue.model.settings import Fsync
-from goqueue.model.topic import Topic, TopicSettings
+from goqueue.model.topic import Backoff, LanePolicy, OnExpiry, Topic, TopicSettings
 
 NOW = 1_700_000_000_000
 SETTINGS = TopicSettings()
@@ -63,7 +64,7 @@ def restored(machine: Topics) -> Topics:
 
 
 def state(machine: Topics) -> tuple[object, ...]:
-    return machine.cluster_id, machine.by_name, machine.by_id, machine.deleted, machine.partitions
+    return machine.cluster_id, machine.handle_key, machine.by_name, machine.by_id, machine.deleted, machine.partitions
 
 
 @pytest.fixture
@@ -87,6 +88,15 @@ def test_the_first_name_of_a_cluster_is_the_one_it_keeps() -> None:
     assert do(machine, NameCluster("second")) == "first"
     assert machine.cluster_id == "first"
     assert not machine.decide(NameCluster("third"), NOW).records
+
+
+def test_the_first_key_for_handles_is_the_one_there_is_for_good() -> None:
+    machine = Topics()
+    assert do(machine, MakeHandleKey("00ff")) == "00ff"
+    assert do(machine, MakeHandleKey("1111")) == "00ff"
+    assert machine.handle_key == "00ff"
+    assert not machine.decide(MakeHandleKey("2222"), NOW).records
+    assert restored(machine).handle_key == "00ff"
 
 
 # --- creating
@@ -122,7 +132,7 @@ def test_the_id_of_a_deleted_topic_is_refused_while_its_files_may_be_there(machi
         do(machine, create("bills", 1))
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "__internal", "ä", "a" * 242, "a\n"])
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "__internal", "ä", "a" * 242, "a\n", "a" * 242 + ".dlq"])
 def test_a_bad_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidRequest, match="cannot name a topic"):
         do(Topics(), create(name, 1))
@@ -131,6 +141,8 @@ def test_a_bad_name_is_refused(name: str) -> None:
 def test_a_bad_setting_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="segment_bytes is 1; it must be from"):
         do(Topics(), create("orders", 1, 1, TopicSettings(segment_bytes=1)))
+    with pytest.raises(InvalidSetting, match="visibility_timeout is 0s; it must be from 1ms to 12h"):
+        do(Topics(), create("orders", 1, 1, TopicSettings(visibility_ms=0)))
 
 
 @pytest.mark.parametrize("partitions", [0, -1, limits.MAX_PARTITIONS_PER_TOPIC + 1])
@@ -141,7 +153,9 @@ def test_a_bad_count_of_partitions_is_refused(partitions: int) -> None:
 
 def test_the_largest_topic_is_allowed() -> None:
     machine = Topics()
-    assert do(machine, create("o" * limits.MAX_TOPIC_NAME, 1, limits.MAX_PARTITIONS_PER_TOPIC)).partitions == 1000
+    longest = "o" * limits.MAX_TOPIC_NAME
+    assert do(machine, create(longest, 1, limits.MAX_PARTITIONS_PER_TOPIC)).partitions == 1000
+    assert do(machine, create(dlq_name(longest), 2, limits.MAX_PARTITIONS_PER_TOPIC)).partitions == 1000
 
 
 def test_there_are_only_so_many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,6 +201,25 @@ def test_a_change_to_what_is_so_already_writes_nothing(machine: Topics) -> None:
 def test_a_change_out_of_range_is_refused(machine: Topics) -> None:
     with pytest.raises(InvalidSetting, match="max_message_bytes is 0"):
         do(machine, ChangeTopic("orders", {"max_message_bytes": 0}))
+    with pytest.raises(InvalidSetting, match=r"backoff\.max is 1m; it must be at least backoff\.base"):
+        do(machine, ChangeTopic("orders", {"backoff": Backoff(base_ms=60_001)}))
+
+
+def test_the_delivery_of_a_topic_is_changed_like_the_rest(machine: Topics) -> None:
+    changes: dict[str, Any] = {
+        "visibility_ms": 1,
+        "max_retries": 0,
+        "backoff": Backoff(factor=1.5),
+        "dlq_enabled": False,
+        "message_ttl_ms": 1,
+        "on_expiry": OnExpiry.DLQ,
+        "lane_weights": (1, 2, 3, 4, 5),
+        "lane_policy": LanePolicy.STRICT,
+    }
+    found = do(machine, ChangeTopic("orders", changes))
+    assert found.settings == TopicSettings(**changes)
+    assert restored(machine).by_name["orders"] == found
+    assert not machine.decide(ChangeTopic("orders", changes), NOW).records
 
 
 # --- more partitions
@@ -297,8 +330,19 @@ def test_a_reset_forgets_everything(machine: Topics) -> None:
 
 def test_the_largest_snapshot_fits_into_a_block() -> None:
     """It is appended as one."""
-    settings = TopicSettings(retention_hours=1234567.891, retention_bytes=limits.MAX_OFFSET)
-    longest = topic("t" * limits.MAX_TOPIC_NAME, 2**64 - 1, limits.MAX_PARTITIONS_PER_TOPIC, settings)
+    heaviest = limits.MAX_LANE_WEIGHT
+    settings = TopicSettings(
+        retention_hours=1234567.891,
+        retention_bytes=limits.MAX_OFFSET,
+        segment_bytes=limits.MAX_SEGMENT_BYTES,
+        visibility_ms=limits.MAX_VISIBILITY_MS,
+        max_retries=limits.MAX_RETRIES,
+        backoff=Backoff(base_ms=limits.MAX_BACKOFF_MS, factor=1 + 2**-52, max_ms=limits.MAX_BACKOFF_MS),
+        dlq_enabled=False,
+        message_ttl_ms=limits.MAX_DURATION_MS,
+        lane_weights=(heaviest, heaviest, heaviest, heaviest, heaviest),
+    )
+    longest = topic("t" * limits.MAX_DLQ_NAME, 2**64 - 1, limits.MAX_PARTITIONS_PER_TOPIC, settings)
     machine = Topics()
     machine.by_name[longest.name] = longest
     per_topic = max(len(record) for record in machine.snapshot()) + 100  # with its header and its key
@@ -308,6 +352,7 @@ def test_the_largest_snapshot_fits_into_a_block() -> None:
 def test_every_command_has_an_event_of_its_own_and_every_refusal_is_one_of_ours(machine: Topics) -> None:
     commands: list[Any] = [
         NameCluster("c"),
+        MakeHandleKey("00ff"),
         create("bills", 2),
         ChangeTopic("bills", {"fsync": Fsync.NONE}),
         AddPartitions("bills", 9),
@@ -321,4 +366,4 @@ def test_every_command_has_an_event_of_its_own_and_every_refusal_is_one_of_ours(
         machine.apply(record, 0)
     assert set(found) == set(records.Event.__args__)
     with pytest.raises(GoQueueError):
-        machine.decide(commands[4], NOW)
+        machine.decide(commands[5], NOW)

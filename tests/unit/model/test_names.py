@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
-from goqueue.model.names import LOG_FILE, TOPIC_PATTERN, TopicId, check_topic_name, format_topic_id, message_id
+from goqueue.model.names import (
+    DLQ_SUFFIX,
+    LOG_FILE,
+    TOPIC_PATTERN,
+    TopicId,
+    check_topic_name,
+    dlq_name,
+    format_topic_id,
+    is_dlq,
+    message_id,
+)
 from goqueue.storage.store import log_directory
 
 
@@ -44,6 +54,51 @@ def test_names_that_only_resemble_them_pass() -> None:
         check_topic_name(name)
 
 
+# --- dead-letter topics
+
+
+def test_the_longest_name_has_room_for_the_ending_of_its_dead_letters() -> None:
+    longest = "a" * limits.MAX_TOPIC_NAME
+    check_topic_name(longest)
+    check_topic_name(dlq_name(longest))
+    assert len(dlq_name(longest)) == limits.MAX_DLQ_NAME == 245
+    assert limits.MAX_TOPIC_NAME + len(DLQ_SUFFIX) == limits.MAX_DLQ_NAME
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a" * 242, "a" * 245, "a" * 241 + ".dlx", "a" * 241 + "-dlq", "a" * 241 + ".DLQ", "a" * 242 + ".dlq",
+     "a" * 241 + ".dlq.dlq", "a" * 241 + ".dlq\n", "a" * 241 + ".dl"],
+)  # fmt: skip
+def test_no_other_name_is_longer_than_users_may_choose(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="at most 241"):
+        check_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["orders.dlq", "a.dlq", "..dlq", "orders.dlq.dlq", "a" * 241 + ".dlq"])
+def test_a_dead_letter_topic_is_known_by_its_ending(name: str) -> None:
+    assert is_dlq(name)
+    assert dlq_name(name.removesuffix(DLQ_SUFFIX)) == name
+
+
+@pytest.mark.parametrize("name", ["orders", "dlq", ".dlq", "orders.dlq2", "orders-dlq", "orders.DLQ", ""])
+def test_other_names_are_no_dead_letter_topics(name: str) -> None:
+    assert not is_dlq(name)
+
+
+def test_dead_letters_of_a_reserved_name_are_reserved_too() -> None:
+    with pytest.raises(InvalidRequest, match="GoQueue's own"):
+        check_topic_name("__offsets.dlq")
+
+
+def test_a_topic_called_by_twenty_digits_may_have_dead_letters_too() -> None:
+    """A log's segments are called by twenty digits and an ending, but never by this one."""
+    check_topic_name(dlq_name("0" * 20))
+    assert not LOG_FILE.fullmatch("0" * 20 + ".dlq")
+    for name in ("0" * 20 + ".dlq.tmp", "0" * 20 + "-dlq", "0" * 20 + ".log", "0" * 20 + "-5.cut"):
+        assert LOG_FILE.fullmatch(name)
+
+
 def test_a_refusal_does_not_repeat_a_long_name() -> None:
     with pytest.raises(InvalidRequest) as caught:
         check_topic_name("x" * 10**6)
@@ -59,12 +114,14 @@ def test_every_name_that_passes_can_be_stored(name: str) -> None:
         return
     assert log_directory("/data", f"{name}/{format_topic_id(TopicId(1))}/0") == f"/data/logs/{name}/{1:016x}/0"
     assert "/" not in name
-    assert len(name.encode()) <= limits.MAX_NAME_PART - len(".dlq"), "a file name may have this many bytes"
+    assert len(name.encode()) <= limits.MAX_DLQ_NAME <= limits.MAX_NAME_PART, "a file name may have this many bytes"
+    if not is_dlq(name):
+        check_topic_name(dlq_name(name))
 
 
 def test_the_pattern_is_one_that_other_languages_understand() -> None:
     """It stands in the description of the API."""
-    assert TOPIC_PATTERN == "^[A-Za-z0-9._-]{1,241}$"
+    assert TOPIC_PATTERN == r"^[A-Za-z0-9._-]{1,241}(\.dlq)?$"
     assert re.compile(TOPIC_PATTERN)
     assert LOG_FILE.fullmatch("synced")
 

@@ -1,9 +1,12 @@
 """Times and durations as people write them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
-from goqueue.model.times import parse_duration, parse_time, show_time
+from goqueue.model.times import parse_duration, parse_span, parse_time, show_duration, show_time
 
 
 @pytest.mark.parametrize(
@@ -18,6 +21,22 @@ def test_a_duration_is_numbers_with_units(text: str, expected_ms: int) -> None:
 def test_a_duration_that_is_none_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidRequest, match="write a"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "expected"),
+    [
+        (30_000, "30s"), (5_400_000, "1h30m"), (250, "250ms"), (0, "0s"), (1, "1ms"), (1500, "1s500ms"), (60_000, "1m"),
+        (43_200_000, "12h"), (604_800_000, "7d"), (90_061_001, "1d1h1m1s1ms"), (-1500, "-1s500ms"),
+    ],
+)  # fmt: skip
+def test_a_duration_is_shown_in_the_largest_units_that_fit(duration_ms: int, expected: str) -> None:
+    assert show_duration(duration_ms) == expected
+
+
+@given(st.integers(0, limits.MAX_DURATION_MS))
+def test_a_shown_duration_can_be_typed_back(duration_ms: int) -> None:
+    assert parse_duration(show_duration(duration_ms)) == parse_span(show_duration(duration_ms)) == duration_ms
 
 
 @pytest.mark.parametrize(

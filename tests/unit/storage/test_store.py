@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from goqueue import codec
-from goqueue.broker.topic import log_name
+from goqueue.broker.partition import log_name
 from goqueue.codec import Scan
 from goqueue.io.disk import Buffer, LocalDisk
 from goqueue.io.waiting import wait_for

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import Metric
 
@@ -17,11 +17,14 @@ from goqueue.telemetry.exposition import (
     GroupReading,
     GroupsReading,
     LagReading,
+    LaneReading,
     PartitionReading,
+    Standing,
     TopicReading,
 )
 from goqueue.telemetry.meters import (
     LATENCY_BOUNDS_S,
+    LATENESS_BOUNDS_S,
     GroupMeters,
     GroupMeterSet,
     Histogram,
@@ -31,6 +34,7 @@ from goqueue.telemetry.meters import (
 )
 from tests.unit.telemetry.scrapes import Labels, Scrape
 
+READY = "goqueue_lane_ready"
 PAGE = (Path(__file__).parents[3] / "docs/metrics.md").read_text(encoding="utf-8")
 
 
@@ -43,14 +47,26 @@ class Group(NamedTuple):
     """By topic, of its partitions from 0 on."""
 
 
+class Pending(NamedTuple):
+    """What a topic has besides messages that could be delivered."""
+
+    delayed: int = 0
+    outbox: int = 0
+
+
 class Broker:
     """A source whose topics, groups and readings a test sets, and all that is around it."""
 
     def __init__(self) -> None:
         self.open: dict[str, tuple[TopicMeters, list[PartitionReading]]] = {}
+        self.pending: dict[str, Pending] = {}
+        self.held: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        """By group and topic: in flight and waiting in its partitions."""
+        self.lanes: dict[str, list[LaneReading | None]] = {}
         self.living: dict[str, Group] = {}
         self.waiting_polls = 0
         self.looks = 0
+        self.lane_looks = 0
         self.group_meters = GroupMeterSet()
         self.reading = BrokerReading(ready=True, connections={}, in_flight_bytes=0)
         self.meters = TopicMeterSet()
@@ -74,25 +90,38 @@ class Broker:
 
     def disband(self, group: str) -> None:
         del self.living[group]
+        self.lanes.pop(group, None)
+        self.held = {labels: held for labels, held in self.held.items() if labels[0] != group}
         self.group_meters.close(group)
 
     # the port
 
     def topics(self) -> Iterable[TopicReading]:
-        return [TopicReading(found, partitions) for found, partitions in self.open.values()]
+        return [
+            TopicReading(found, partitions, *self.pending.get(name, Pending()))
+            for name, (found, partitions) in self.open.items()
+        ]
 
     def groups(self) -> GroupsReading:
-        groups = [GroupReading(one.name, one.members, self._lags_of(one)) for one in self.living.values()]
+        groups = [
+            GroupReading(one.name, one.members, self._lags_of(one), self._lanes_of(one)) for one in self.living.values()
+        ]
         return GroupsReading(self.group_meters, groups, self.waiting_polls)
 
     def _lags_of(self, group: Group) -> Iterator[LagReading]:
         for topic, lags in group.lags.items():
-            yield LagReading(topic, self._looked_at(lags))
+            held = self.held.get((group.name, topic), [(0, 0)] * len(lags))
+            yield LagReading(topic, self._looked_at(lags, held))
 
-    def _looked_at(self, lags: list[int]) -> Iterator[tuple[int, int]]:
-        for number, lag in enumerate(lags):
+    def _looked_at(self, lags: list[int], held: list[tuple[int, int]]) -> Iterator[Standing]:
+        for number, (lag, (in_flight, waiting)) in enumerate(zip(lags, held, strict=True)):
             self.looks += 1
-            yield number, lag
+            yield Standing(number, lag, in_flight, waiting)
+
+    def _lanes_of(self, group: Group) -> Iterator[LaneReading | None]:
+        for one in self.lanes.get(group.name, ()):
+            self.lane_looks += 1
+            yield one
 
     def broker(self) -> BrokerReading:
         return self.reading
@@ -128,6 +157,7 @@ def fill(broker: Broker) -> None:
     orders.duplicates += 1
     orders.messages_read += 4
     orders.bytes_read += 400
+    orders.dead_letters += 2
     orders.errors.add("disk_full")
     orders.produce_latency.observe(0.002)
     orders.append_latency(0).observe(0.00003)
@@ -138,11 +168,31 @@ def fill(broker: Broker) -> None:
     broker.group_meters.moved(broker.living["billing"], 2)
     broker.group_meters.rebalanced(broker.living["billing"], 1500)
     assert billing.moves == 1
+    for number, how in enumerate(("acked", "nacked", "rejected", "lapsed", "expired"), 11):
+        broker.group_meters.settled("billing", "orders", how, number)
+    broker.group_meters.died("billing", "orders", "rejected", 13)
+    broker.group_meters.served("billing", (1, 0, 38, 2, 1))
+    broker.pending["orders"] = Pending(delayed=8, outbox=1)
+    broker.held["billing", "orders"] = [(2, 1), (0, 3)]
+    broker.lanes["billing"] = [lanes(1, normal=2), lanes(0.5, normal=3, low=1)]
+    lateness = Histogram(LATENESS_BOUNDS_S)
+    lateness.observe(0.007)
     broker.waiting_polls = 7
     fsyncs = Histogram(LATENCY_BOUNDS_S)
     fsyncs.observe(0.004)
     broker.reading = BrokerReading(
-        ready=True, connections={"http": 3, "wire": 2}, in_flight_bytes=4096, fsync_latency=fsyncs
+        ready=True,
+        connections={"http": 3, "wire": 2},
+        in_flight_bytes=4096,
+        fsync_latency=fsyncs,
+        delay_lateness=lateness,
+    )
+
+
+def lanes(waited_s: float = 0.0, **ready: int) -> LaneReading:
+    """What is ready, by the names of the lanes; each of these has waited."""
+    return LaneReading(
+        [ready.get(lane, 0) for lane in meters.LANES], [waited_s if lane in ready else 0.0 for lane in meters.LANES]
     )
 
 
@@ -178,6 +228,35 @@ def test_what_was_counted_is_what_is_read(broker: Broker) -> None:
     assert broker.value("goqueue_rebalance_duration_seconds_bucket", group="billing", le="2.5") == 1
     assert broker.value("goqueue_partition_pause_seconds_sum", group="billing") == 0.002
     assert broker.value("goqueue_partition_pause_seconds_count", group="billing") == 1
+
+
+def test_what_became_of_deliveries_is_what_is_read(broker: Broker) -> None:
+    fill(broker)
+    found = broker.scrape()
+    for number, name in enumerate(("acks", "nacks", "rejects", "lapses", "messages_expired"), 11):
+        assert found.value(f"goqueue_{name}_total", group="billing", topic="orders") == number
+    assert found.rows("goqueue_messages_dead_total", "group", "topic", "reason") == {
+        ("billing", "orders", "rejected"): 13
+    }
+    assert found.value("goqueue_dead_letters_total", topic="orders") == 2
+    assert found.value("goqueue_dead_letters_pending", topic="orders") == 1
+    assert found.value("goqueue_delayed_pending", topic="orders") == 8
+    assert found.value("goqueue_delay_lateness_seconds_sum") == 0.007
+    assert found.value("goqueue_delay_lateness_seconds_bucket", le="0.01") == 1
+    assert found.value("goqueue_messages_in_flight", group="billing", topic="orders") == 2
+    assert found.value("goqueue_retries_waiting", group="billing", topic="orders") == 4
+
+
+def test_lanes_are_added_up_over_partitions_and_their_longest_wait_is_told(broker: Broker) -> None:
+    fill(broker)
+    found = broker.scrape()
+    of_billing = {lane: count for (group, lane), count in found.rows(READY, "group", "lane").items() if count}
+    assert of_billing == {"normal": 5, "low": 1}
+    waits = {lane: wait for (lane,), wait in found.rows("goqueue_lane_waited_seconds", "lane").items() if wait}
+    assert waits == {"normal": 1, "low": 0.5}
+    served = found.rows("goqueue_lane_served_total", "group", "lane")
+    assert [served["billing", lane] for lane in meters.LANES] == [1, 0, 38, 2, 1]
+    assert found.value("goqueue_groups_without_lanes") == 0
 
 
 def test_a_histogram_is_cumulative_and_ends_with_everything(broker: Broker) -> None:
@@ -233,6 +312,7 @@ def test_topics_past_the_bound_are_added_up(broker: Broker, monkeypatch: pytest.
     monkeypatch.setattr(meters, "MAX_SERIES_TOPICS", 2)
     for name in ("a", "b", "c", "d", "_other"):
         opened = broker.add(name, PartitionReading(0, 100, 2, 1, 5), PartitionReading(1, 10, 1, 0, 3))
+        broker.pending[name] = Pending(delayed=4, outbox=5)
         opened.messages_produced += 1
         opened.append_latency(1).observe(0.001)
     assert broker.series("goqueue_messages_produced_total") == {
@@ -246,6 +326,9 @@ def test_topics_past_the_bound_are_added_up(broker: Broker, monkeypatch: pytest.
     assert broker.value("goqueue_log_end_offset", topic="_other", partition="_all") == 24
     assert broker.value("goqueue_log_append_latency_seconds_count", topic="_other", partition="_all") == 3
     assert len(broker.series("goqueue_log_size_bytes")) == 5
+    found = broker.scrape()
+    assert found.rows("goqueue_delayed_pending", "topic") == {("a",): 4, ("b",): 4, ("_other",): 12}
+    assert found.rows("goqueue_dead_letters_pending", "topic") == {("a",): 5, ("b",): 5, ("_other",): 15}
 
 
 def test_partitions_past_the_bound_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +377,12 @@ def test_a_group_of_that_name_begins_at_zero(broker: Broker) -> None:
 def test_counters_of_a_group_are_there_before_they_count(broker: Broker) -> None:
     """Who sees 5 as the first value of a counter sees no change."""
     broker.gather("billing", orders=[0])
-    for name in ("messages_consumed", "messages_missed", "redeliveries"):
+    for lane in meters.LANES:
+        assert broker.value("goqueue_lane_served_total", group="billing", lane=lane) == 0
+    for name in (
+        "messages_consumed", "messages_missed", "redeliveries",
+        "acks", "nacks", "rejects", "lapses", "messages_expired",
+    ):  # fmt: skip
         assert broker.value(f"goqueue_{name}_total", group="billing", topic="orders") == 0
 
 
@@ -384,6 +472,66 @@ def test_half_a_sum_is_not_told_and_the_rest_is_left_out_first(broker: Broker, m
     assert broker.value("goqueue_groups_without_lag") == 3
 
 
+def test_what_is_in_flight_is_added_up_where_the_lag_is_and_left_out_with_it(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meters, "MAX_SERIES_GROUPS", 1)
+    monkeypatch.setattr(meters, "MAX_SERIES_NAMES", 1)
+    monkeypatch.setattr(exposition, "MAX_SERIES_LAGS", 0)
+    for name in ("own", "a", "b"):
+        broker.gather(name, orders=[9], users=[9, 9])
+        broker.held[name, "orders"] = [(1, 2)]
+        broker.held[name, "users"] = [(3, 4), (5, 6)]
+    found = broker.scrape()
+    for name, numbers in (("messages_in_flight", (1, 8, 2, 16)), ("retries_waiting", (2, 10, 4, 20))):
+        labels = ("own", "orders"), ("own", "_other"), ("_other", "orders"), ("_other", "_other")
+        assert found.rows(f"goqueue_{name}", "group", "topic") == dict(zip(labels, numbers, strict=True))
+    monkeypatch.setattr(exposition, "MAX_LAG_LOOKS", 4)
+    found = broker.scrape()
+    assert found.rows("goqueue_messages_in_flight", "group", "topic") == {("own", "orders"): 1, ("own", "_other"): 8}
+    assert found.value("goqueue_groups_without_lag") == 2
+
+
+def test_a_group_whose_lanes_are_not_in_memory_is_left_out(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meters, "MAX_SERIES_GROUPS", 2)
+    for name in ("a", "b", "c", "d"):
+        broker.gather(name)
+    broker.lanes = {"a": [lanes(low=1), None, lanes(low=2)], "b": [lanes(low=3)], "c": [lanes(low=4)], "d": [None]}
+    found = broker.scrape()
+    assert {group for group, _ in found.rows(READY, "group", "lane")} == {"b"}, "half a sum would look like little"
+    assert found.value(READY, group="b", lane="low") == 3
+    assert found.value("goqueue_groups_without_lanes") == 3
+    broker.lanes["d"] = [lanes(2, low=5)]
+    found = broker.scrape()
+    assert found.value(READY, group="_other", lane="low") == 9
+    assert found.value("goqueue_lane_waited_seconds", group="_other", lane="low") == 2
+    assert found.value("goqueue_groups_without_lanes") == 1
+
+
+def test_a_scrape_counts_so_many_lanes_and_tells_whom_it_left_out(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exposition, "MAX_LANE_LOOKS", 5)
+    for name in ("a", "b", "c"):
+        broker.gather(name)
+        broker.lanes[name] = [lanes(low=1)] * 3
+    found = broker.scrape()
+    assert broker.lane_looks == 6
+    assert {group for group, _ in found.rows(READY, "group", "lane")} == {"a"}
+    assert found.value("goqueue_groups_without_lanes") == 2
+
+
+def test_many_lanes_do_not_hold_up_the_loop(broker: Broker) -> None:
+    for number in range(10):
+        broker.gather(f"g{number}")
+        broker.lanes[f"g{number}"] = [lanes(low=1)] * 100
+    most = before = 0
+    for _ in broker.exposition.parts():
+        most, before = max(most, broker.lane_looks - before), broker.lane_looks
+    assert broker.lane_looks == 1000
+    assert most <= exposition.PART_LANE_LOOKS
+
+
 def test_many_groups_do_not_hold_up_the_loop(broker: Broker) -> None:
     """Between two parts only so many lags are looked at."""
     for number in range(50):
@@ -454,6 +602,7 @@ _GROUP_STEPS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(steps=_STEPS)
 def test_no_counter_decreases_while_its_topic_lives(steps: list[tuple[str, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -492,6 +641,7 @@ def _count(found: TopicMeters, step: str, number: int) -> None:
         found.append_latency(number).observe(0.0001 * number)
 
 
+@settings(deadline=None)
 @given(steps=_GROUP_STEPS)
 def test_no_counter_decreases_while_its_group_lives_and_totals_never_do(steps: list[tuple[str, int, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -519,6 +669,9 @@ def _happen(broker: Broker, step: str, name: str, amount: int) -> None:
         broker.disband(name)
     elif step == "consume":  # also by a poll of a group that was deleted meanwhile
         broker.group_meters.consumed(name, f"t{amount}", amount, amount, deliveries=amount)
+        broker.group_meters.settled(name, f"t{amount}", "acked", amount)
+        broker.group_meters.died(name, f"t{amount}", f"reason {amount}", amount)
+        broker.group_meters.served(name, [amount] * len(meters.LANES))
     elif step == "miss":
         broker.group_meters.missed(name, f"t{amount}", amount)
     elif step == "move" and name in broker.living:
@@ -527,7 +680,18 @@ def _happen(broker: Broker, step: str, name: str, amount: int) -> None:
 
 
 def _totals(found: GroupMeterSet) -> tuple[float, ...]:
-    return found.moves, found.rebalance.count, found.rebalance.sum, found.pause.count, found.pause.sum
+    total = found.total()
+    return (
+        found.moves,
+        found.rebalance.count,
+        found.rebalance.sum,
+        found.pause.count,
+        found.pause.sum,
+        total.consumed,
+        total.missed,
+        total.acked,
+        sum(total.dead.counts.values()),
+    )
 
 
 # --- the document
@@ -567,6 +731,7 @@ def test_the_page_has_the_bounds() -> None:
         ("groups with labels", meters.MAX_SERIES_GROUPS),
         ("partitions with a lag", exposition.MAX_SERIES_LAGS),
         ("lags looked at", exposition.MAX_LAG_LOOKS),
+        ("partitions, and segments", exposition.MAX_LANE_LOOKS),
         ("error types", meters.MAX_SERIES_NAMES),
         ("topics per group", meters.MAX_SERIES_NAMES),
     ):

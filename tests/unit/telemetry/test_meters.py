@@ -9,6 +9,7 @@ from goqueue.telemetry import meters
 from goqueue.telemetry.meters import (
     ALL_PARTITIONS,
     APPEND_BOUNDS_S,
+    LANES,
     LATENCY_BOUNDS_S,
     OTHER,
     OTHER_GROUPS,
@@ -252,6 +253,55 @@ def test_what_a_deleted_group_went_through_stays_in_the_totals(groups: GroupMete
     assert (groups.moves, groups.pause.count, groups.pause.sum) == (3, 3, 2.0)
     assert (groups.rebalance.count, groups.rebalance.sum) == (2, 2.0)
     assert [one.group for one in groups] == ["audit", OTHER_GROUPS]
+
+
+def test_how_deliveries_ended_is_counted_by_topic_and_deaths_by_reason(groups: GroupMeterSet) -> None:
+    groups.open("billing", ["orders"])
+    groups.settled("billing", "orders", "acked", 3)
+    groups.settled("billing", "orders", "acked", 2)
+    groups.settled("billing", "users", "lapsed", 1)
+    groups.died("billing", "orders", "rejected", 2)
+    groups.died("billing", "orders", "rejected", 1)
+    groups.died("billing", "orders", "lapsed", 4)
+    found = dict(groups.of("billing").by_topic())
+    assert (found["orders"].acked, found["orders"].dead.counts) == (5, {"rejected": 3, "lapsed": 4})
+    assert (found["users"].lapsed, found["users"].dead.counts) == (1, {})
+
+
+def test_what_was_served_is_counted_by_lane(groups: GroupMeterSet) -> None:
+    groups.open("billing")
+    groups.served("billing", [1, 0, 2, 0, 0])
+    groups.served("billing", [0, 0, 3, 0, 4])
+    groups.served("nobody", [0, 1, 0, 0, 0])
+    assert dict(zip(LANES, groups.of("billing").served, strict=True)) == {
+        "critical": 1, "high": 0, "normal": 5, "low": 0, "background": 4,
+    }  # fmt: skip
+    assert groups.other.served == [0, 1, 0, 0, 0]
+
+
+def test_totals_have_what_groups_and_topics_counted_that_are_gone(groups: GroupMeterSet) -> None:
+    for name in ("billing", "audit"):
+        groups.open(name)
+        for topic in ("orders", "users"):
+            groups.consumed(name, topic, 10, 1, deliveries=2)
+            groups.settled(name, topic, "acked", 5)
+            groups.died(name, topic, "expired", 2)
+
+    def totals() -> tuple[int, int, int, int, dict[str, int]]:
+        total = groups.total()
+        return total.consumed, total.missed, total.redelivered, total.acked, total.dead.counts
+
+    expected = (40, 4, 40, 20, {"expired": 8})
+    assert totals() == expected
+    groups.close("billing")
+    assert totals() == expected
+    groups.close_topic("users")
+    assert totals() == expected
+    groups.close("billing")
+    groups.close_topic("users")
+    assert totals() == expected, "once is enough"
+    groups.settled("billing", "users", "acked", 1)
+    assert totals() == (40, 4, 40, 21, {"expired": 8})
 
 
 # --- requests

@@ -7,6 +7,8 @@ FROZEN = {
     "publish_block": 1,
     "fetch_block": 2,
     "metadata": 3,
+    "poll_block": 4,
+    "settle_block": 5,
     "create_topic": 10,
     "list_topics": 11,
     "describe_topic": 12,
@@ -39,5 +41,6 @@ def test_no_two_operations_share_a_code_and_every_code_fits_its_field() -> None:
     assert frames.GOODBYE not in codes.NAMES
 
 
-def test_the_two_block_operations_have_names_of_their_own() -> None:
-    assert (codes.CODES["publish_block"], codes.CODES["fetch_block"]) == (codes.PUBLISH_BLOCK, codes.FETCH_BLOCK)
+def test_the_block_operations_have_names_of_their_own() -> None:
+    named = (codes.PUBLISH_BLOCK, codes.FETCH_BLOCK, codes.POLL_BLOCK, codes.SETTLE_BLOCK)
+    assert tuple(code for name, code in codes.CODES.items() if name.endswith("_block")) == named

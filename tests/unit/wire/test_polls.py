@@ -12,16 +12,19 @@ from goqueue.wire import polls
 from goqueue.wire.polls import MAX_POLL_BYTES, UNKNOWN, PollReply, PollRequest, Row
 
 REQUEST = bytes.fromhex(
-    "0102030405060708 0000000000000009 00001000 00000064 000001f4 07 08 62696c6c696e67 772d303030303031"
+    "0102030405060708 0000000000000009 00001000 00000064 000001f4 00007530 07 08 62696c6c696e67 772d303030303031"
 )
-ASKED = PollRequest("billing", "w-000001", 4096, 100, 500, 0x0102030405060708, 9)
+ASKED = PollRequest("billing", "w-000001", 4096, 100, 500, 0x0102030405060708, 9, 30_000)
 REPLY = bytes.fromhex(
-    "0102030405060708 0000000000000009 0000000000000003 00000002 0002 7b7d"
-    "0807060504030201 00000004 0000000000000003 000000000000000c 00000001 00000002 00000003 616263"
-    "0807060504030202 00000000 0000000000000001 0000000000000001 00000005 00000001 00000001 64"
+    "0102030405060708 0000000000000009 0000000000000003 0000000000000005 00000002 0002 7b7d"
+    "0807060504030201 00000004 1112131415161718 0000000000000003 000000000000000c 00000001 00000002 00000003 616263"
+    "0807060504030202 00000000 0000000000000000 0000000000000001 0000000000000001 00000005 00000001 00000001 64"
 )
-TOLD = PollReply(0x0102030405060708, 9, 3, b"{}", 2)
-ROWS = [Row(0x0807060504030201, 4, 3, 12, 1, 2, b"abc"), Row(0x0807060504030202, 0, 1, 1, 5, 1, b"d")]
+TOLD = PollReply(0x0102030405060708, 9, 3, 5, b"{}", 2)
+ROWS = [
+    Row(0x0807060504030201, 4, 0x1112131415161718, 3, 12, 1, 2, b"abc"),
+    Row(0x0807060504030202, 0, 0, 1, 1, 5, 1, b"d"),
+]
 FIRST_ROW = polls.POLL_REPLY.size + 2
 NAMES_AT = polls.POLL_REQUEST.size
 
@@ -49,14 +52,17 @@ def test_a_poll_request_has_these_bytes() -> None:
 
 def test_a_client_that_keeps_no_track_says_so() -> None:
     request = PollRequest("g", "m", 1, 1)
-    assert request.pack() == b"\xff" * 16 + bytes.fromhex("00000001 00000001 00000000 01 01 67 6d")
+    assert request.pack() == b"\xff" * 16 + bytes.fromhex("00000001 00000001 00000000 00000000 01 01 67 6d")
     again = polls.unpack_poll_request(request.pack())
     assert (again.received, again.version) == (UNKNOWN, UNKNOWN)
 
 
 def test_bounds_over_the_limits_mean_the_limits() -> None:
-    request = PollRequest("g", "m", 2**32 - 1, 2**32 - 1, 2**32 - 1, 0, 0)
-    expected = PollRequest("g", "m", MAX_POLL_BYTES, limits.MAX_POLL_MESSAGES, limits.MAX_WAIT_MS, 0, 0)
+    most = 2**32 - 1
+    request = PollRequest("g", "m", most, most, most, 0, 0, most)
+    expected = PollRequest(
+        "g", "m", MAX_POLL_BYTES, limits.MAX_POLL_MESSAGES, limits.MAX_WAIT_MS, 0, 0, limits.MAX_VISIBILITY_MS
+    )
     assert polls.unpack_poll_request(request.pack()) == expected
     assert polls.unpack_poll_request(expected.pack()) == expected
 
@@ -85,6 +91,8 @@ def test_names_have_at_most_255_bytes_of_utf_8() -> None:
         {"max_bytes": 2**32},
         {"max_count": 2**32},
         {"max_wait_ms": 2**32},
+        {"visibility_ms": 2**32},
+        {"visibility_ms": -1},
         {"received": 2**63},
         {"version": -(2**63) - 1},
     ],
@@ -131,9 +139,9 @@ def test_a_poll_reply_has_these_bytes() -> None:
 
 
 def test_a_poll_reply_may_say_nothing_at_all() -> None:
-    reply = PollReply(0, 0, 0, b"", 0)
-    assert reply.pack() == bytes(30)
-    assert polls.unpack_poll_reply(bytes(30)) == (reply, [])
+    reply = PollReply(0, 0, 0, 0, b"", 0)
+    assert reply.pack() == bytes(38)
+    assert polls.unpack_poll_reply(bytes(38)) == (reply, [])
 
 
 def test_the_blocks_of_a_reply_lie_where_it_lies() -> None:
@@ -145,7 +153,14 @@ def test_the_blocks_of_a_reply_lie_where_it_lies() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"number": 2**63}, {"version": -(2**63) - 1}, {"generation": 2**63}, {"rows": 65536}, {"rows": -1}],
+    [
+        {"number": 2**63},
+        {"version": -(2**63) - 1},
+        {"generation": 2**63},
+        {"group": 2**63},
+        {"rows": 65536},
+        {"rows": -1},
+    ],
     ids=str,
 )
 def test_a_poll_reply_that_does_not_fit_is_not_sent(fields: dict[str, Any]) -> None:
@@ -159,6 +174,8 @@ def test_a_poll_reply_that_does_not_fit_is_not_sent(fields: dict[str, Any]) -> N
         {"topic_id": -1},
         {"topic_id": 2**64},
         {"partition": 2**32},
+        {"token": -1},
+        {"token": 2**64},
         {"epoch": 2**63},
         {"next_offset": 2**63},
         {"deliveries": 2**32},
@@ -182,21 +199,22 @@ def test_a_row_that_does_not_fit_is_not_sent(fields: dict[str, Any]) -> None:
         REPLY[: FIRST_ROW + polls.ROW.size + 3],
         REPLY[:-1],
         REPLY + b"\x00",
-        changed(REPLY, 24, 0xFF),
-        changed(REPLY, 27, 1),
-        changed(REPLY, 29, 1),
-        changed(REPLY, 29, 3),
-        changed(REPLY, 28, 0xFF),
-        changed(REPLY, FIRST_ROW + 36, 0xFF),
+        changed(REPLY, 32, 0xFF),
+        changed(REPLY, 35, 1),
+        changed(REPLY, 37, 1),
+        changed(REPLY, 37, 3),
+        changed(REPLY, 36, 0xFF),
+        changed(REPLY, FIRST_ROW + 44, 0xFF),
         packed(TOLD._replace(number=-1), ROWS),
         packed(TOLD._replace(version=-1), ROWS),
         packed(TOLD._replace(generation=-1), ROWS),
+        packed(TOLD._replace(group=-1), ROWS),
         *(
             packed(TOLD, [ROWS[0], ROWS[1]._replace(**fields)])
             for fields in ({"epoch": -1}, {"next_offset": 0}, {"deliveries": 0}, {"records": 0}, {"block": b""})
         ),
     ],
-    ids=range(22),
+    ids=range(23),
 )
 def test_a_poll_reply_that_makes_no_sense_is_refused(payload: bytes) -> None:
     with pytest.raises(ProtocolError):
@@ -213,8 +231,9 @@ COUNTS = st.integers(1, 2**32 - 1)
 def requests(draw: st.DrawFn) -> PollRequest:
     name = st.text(max_size=63)
     track = st.just(UNKNOWN) | NUMBERS
+    spans = st.integers(0, 2**32 - 1)
     return PollRequest(
-        draw(name), draw(name), draw(COUNTS), draw(COUNTS), draw(st.integers(0, 2**32 - 1)), draw(track), draw(track)
+        draw(name), draw(name), draw(COUNTS), draw(COUNTS), draw(spans), draw(track), draw(track), draw(spans)
     )
 
 
@@ -226,6 +245,7 @@ def replies(draw: st.DrawFn) -> tuple[PollReply, list[Row]]:
                 Row,
                 topic_id=st.integers(0, 2**64 - 1),
                 partition=st.integers(0, 2**32 - 1),
+                token=st.integers(0, 2**64 - 1),
                 epoch=NUMBERS,
                 next_offset=st.integers(1, 2**62),
                 deliveries=COUNTS,
@@ -235,7 +255,8 @@ def replies(draw: st.DrawFn) -> tuple[PollReply, list[Row]]:
             max_size=5,
         )
     )
-    return PollReply(draw(NUMBERS), draw(NUMBERS), draw(NUMBERS), draw(st.binary(max_size=50)), len(rows)), rows
+    number, version, generation, group = (draw(NUMBERS) for _ in range(4))
+    return PollReply(number, version, generation, group, draw(st.binary(max_size=50)), len(rows)), rows
 
 
 @given(requests())
@@ -245,6 +266,7 @@ def test_any_request_comes_back_as_it_was_but_for_its_bounds(request: PollReques
         max_bytes=min(request.max_bytes, MAX_POLL_BYTES),
         max_count=min(request.max_count, limits.MAX_POLL_MESSAGES),
         max_wait_ms=min(request.max_wait_ms, limits.MAX_WAIT_MS),
+        visibility_ms=min(request.visibility_ms, limits.MAX_VISIBILITY_MS),
     )
     assert again == bounded
 

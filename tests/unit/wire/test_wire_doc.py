@@ -14,10 +14,11 @@ from goqueue.model.errors import UnknownTopic
 from goqueue.model.groups import GroupState
 from goqueue.model.publishing import Acks, Durability
 from goqueue.model.record import Producer
-from goqueue.wire import blocks, codes, failures, frames, polls
+from goqueue.wire import blocks, codes, failures, frames, polls, settles
 from goqueue.wire.blocks import FetchReply, FetchRequest, PublishReply, PublishRequest, Range
 from goqueue.wire.frames import Welcome
 from goqueue.wire.polls import PollReply, PollRequest, Row
+from goqueue.wire.settles import Action, Claim, SettleRequest
 
 PAGE = (Path(__file__).parents[3] / "docs/internals/wire.md").read_text(encoding="utf-8")
 
@@ -28,8 +29,11 @@ FETCH = FetchRequest(7, 3, 100, limits.MIB, 1000, 500).pack()
 FETCHED = FetchReply(102, 0, 102, 2).pack()
 POLL = PollRequest("billing", "w-1", limits.MIB, 500, 30_000, 0).pack()
 NEWS_BYTES = 179
-POLLED = PollReply(1_700_000_000_000_000, 5000, 1, bytes(NEWS_BYTES), 1).pack()[: polls.POLL_REPLY.size]
-ROW = Row(7, 3, 1, 102, 1, 2, bytes(108)).pack_head()
+POLL_NUMBER, TOKEN = 1_700_000_000_000_000, 0x1122334455667788
+POLLED = PollReply(POLL_NUMBER, 5000, 1, 4, bytes(NEWS_BYTES), 1).pack()[: polls.POLL_REPLY.size]
+ROW = Row(7, 3, TOKEN, 1, 102, 1, 2, bytes(108)).pack_head()
+SETTLE = SettleRequest(Action.ACK, 4, [Claim(7, 3, POLL_NUMBER, TOKEN, ((100, 102),))]).pack()
+SETTLED = settles.pack_settle_reply([((101, 102),)])
 REFUSED = failures.pack_error(UnknownTopic("no topic 8"))
 
 
@@ -58,6 +62,10 @@ def rows(heading: str) -> list[tuple[str, int, int]]:
         ("Poll request", polls.POLL_REQUEST),
         ("Poll reply", polls.POLL_REPLY),
         ("Row", polls.ROW),
+        ("Settle request", settles.SETTLE_REQUEST),
+        ("Settle row", settles.CLAIM),
+        ("Offset range", settles.OFFSETS),
+        ("Settle reply", settles.REFUSED),
     ],
 )
 def test_a_layout_table_names_every_field_of_its_struct(heading: str, layout: struct.Struct) -> None:
@@ -112,9 +120,15 @@ def test_the_page_states_the_constants() -> None:
         ("Poll request", f"more than {polls.MAX_POLL_BYTES} means that"),
         ("Poll request", f"more than {limits.MAX_POLL_MESSAGES} means that"),
         ("Poll request", f"more than {limits.MAX_WAIT_MS} means that"),
+        ("Poll request", f"more than {limits.MAX_VISIBILITY_MS} means that"),
         ("Poll request", f"{polls.UNKNOWN}: does not keep track"),
         ("Poll request", f"{polls.UNKNOWN}: none"),
         ("Sequences", f"at most\n{limits.REMEMBERED_RUNS} blocks"),
+        *(("Settle request", f"{action.value} {action.name.lower()}: ") for action in Action),
+        ("Settle request", f"up to {limits.MAX_BACKOFF_MS}, {settles.NO_ARGUMENT}: as the topic says"),
+        ("Settle request", f"{limits.MIN_VISIBILITY_MS} to {limits.MAX_VISIBILITY_MS}; else {settles.NO_ARGUMENT}"),
+        ("Settle request", f"at most {limits.MAX_REJECT_CHARS} characters"),
+        ("Offset range", f"at most {limits.MAX_HANDLES} offsets"),
     ):
         assert text in section(heading), (heading, text)
 
@@ -137,5 +151,9 @@ def test_the_examples_are_the_bytes_of_the_code() -> None:
         + frames.pack_header(codes.POLL_BLOCK, frames.OK, 12, len(POLLED) + NEWS_BYTES + len(ROW) + 108)
         + POLLED
         + ROW,
+        frames.pack_header(codes.SETTLE_BLOCK, frames.OK, 13, len(SETTLE))
+        + SETTLE
+        + frames.pack_header(codes.SETTLE_BLOCK, frames.OK, 13, len(SETTLED))
+        + SETTLED,
     ]
     assert f"`{REFUSED.decode()}`" in section("Examples")

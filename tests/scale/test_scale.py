@@ -1,0 +1,64 @@
+"""Deliveries at scale as tests: small forms in the suite, which count; the whole, with its limits, on request.
+
+Limits of time and memory are for the long forms alone: a suite on all cores is no place to measure.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from goqueue import codec
+from tests.chaos.spawn import ROOT
+from tests.scale import burst, delays, lanes
+from tests.scale.__main__ import PARTS
+from tests.scale.stage import TooSlow
+
+T = TypeVar("T")
+LEADS_S = (8.0, 40.0)
+"""How long before they are due messages are published; more where that was too little."""
+
+pytestmark = pytest.mark.skipif(not codec.COMPILED, reason="blocks of this size need the compiled codec")
+
+
+def in_time(run: Callable[[float], T]) -> T:
+    try:
+        return run(LEADS_S[0])
+    except TooSlow:
+        return run(LEADS_S[1])
+
+
+def test_fifty_thousand_delays_of_which_some_are_cancelled_or_moved_fire_once_and_on_time_after_a_kill() -> None:
+    outcome = in_time(lambda lead_s: delays.run(delays.Plan(messages=50_000, lead_s=lead_s, spread_s=3)))
+    assert outcome.fired == 35_000
+    for figure in delays.figures(outcome):
+        print(figure)
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_burst_comes_once_and_not_early(cold: bool) -> None:
+    outcome = in_time(lambda lead_s: burst.run(burst.Plan(messages=30_000, lead_s=lead_s / 2, before_s=1, cold=cold)))
+    assert outcome.before_ms, "nobody looked"
+    for figure in burst.figures(outcome):
+        print(figure)
+
+
+def test_an_urgent_message_behind_many_is_next() -> None:
+    assert lanes.run_behind(lanes.Plan(200_000)).grown_mib < lanes.GROWN_MIB
+
+
+def test_what_is_left_between_settled_messages_is_found_after_a_restart() -> None:
+    assert lanes.run_between(lanes.Plan(200_000)).again_mib > 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", PARTS)
+def test_deliveries_at_scale_stay_within_their_limits(part: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.scale", part], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
