@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from goqueue.broker.broker import Broker
-from goqueue.broker.statistics import Statistics
 from goqueue.broker.topic import OpenTopic
 from goqueue.groups.group import Group
 from goqueue.telemetry.exposition import (
@@ -34,14 +33,6 @@ class Service:
         """The doors that are open."""
         self.connections: dict[str, int] = {}
         """Open ones, by door."""
-        self.statistics = Statistics(
-            topics=broker.topics,
-            coordination=broker.groups,
-            reader=broker.reader,
-            alarms=broker.alarms,
-            clock=broker.clock,
-            meters=broker.group_meters,
-        )
 
 
 class Readings:
@@ -103,7 +94,7 @@ class Readings:
                 yield Standing(partition.number, lag, in_flight, partition.deliveries.waiting(group.number))
 
     def _lanes_of(self, group: Group) -> Iterator[LaneReading | None]:
-        for found in self._service.statistics.counted_lanes(group):
+        for found in self._service.broker.statistics.counted_lanes(group):
             if found is None:
                 yield None
             else:

@@ -35,7 +35,7 @@ def gathered(column: "array[int]") -> BitMap64:
 
 
 def column(offsets: BitMap64) -> "array[int]":
-    """The inverse."""
+    """The inverse. Iterate over this: an empty `BitMap64` that is iterated itself loses 216 bytes for ever."""
     return array("q", offsets.to_array().tobytes())
 
 
@@ -95,13 +95,13 @@ def to_relative(offsets: BitMap64, base: int) -> BitMap:
     if first >> _HALF == last >> _HALF:
         low = BitMap.deserialize(bytes(offsets.serialize())[_HEAD.size + _HIGH.size :])
         return low.shift((first >> _HALF << _HALF) - base)
-    return BitMap([offset - base for offset in offsets])
+    return BitMap([offset - base for offset in column(offsets)])
 
 
 def runs(offsets: BitMap64) -> Iterator[tuple[int, int]]:
     """First offset and end of each row of offsets without a gap."""
     first = end = -1
-    for offset in offsets:
+    for offset in column(offsets):
         if offset != end:
             if end >= 0:
                 yield first, end

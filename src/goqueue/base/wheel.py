@@ -38,6 +38,8 @@ from typing import Final
 
 from pyroaring import BitMap64
 
+from goqueue.base.offset_sets import column
+
 TICK_MS: Final = 10
 
 _DIGITS: Final = (8, 6, 6, 6, 6, 6, 6, 6, 6, 6)
@@ -222,7 +224,7 @@ class TimerWheel:
         cancelled = self._armed & keys
         if cancelled:
             if self._ticks:
-                for key in cancelled & self._doubtful:
+                for key in column(cancelled & self._doubtful):
                     del self._ticks[key]
             self._armed -= cancelled
             self._count -= len(cancelled)
@@ -285,7 +287,7 @@ class TimerWheel:
             del self._ready[-room:]
             if self._doubts:
                 keys &= self._armed
-                for key in keys & self._doubtful:
+                for key in column(keys & self._doubtful):
                     if self._has_come(key):
                         del self._ticks[key]
                     else:
@@ -332,9 +334,9 @@ class TimerWheel:
     def _fall(self) -> None:
         """Put some of what falls into lower levels."""
         room = _STRIDE - self._fallen
-        keys, ticks = (column[-room:] for column in self._falling)
-        for column in self._falling:
-            del column[-room:]
+        keys, ticks = (falling[-room:] for falling in self._falling)
+        for falling in self._falling:
+            del falling[-room:]
         self._fallen += len(keys)
         if self._doubts:
             self._drop_dead(keys, ticks)

@@ -36,14 +36,15 @@ class Alarms:
         *,
         write: Callable[[Partition, Lapse], BitMap64],
         on_ready: Callable[[Partition, set[GroupNumber] | None], None],
+        on_lapsed: Callable[[Partition, GroupNumber, int, int], None],
     ) -> None:
-        """`on_ready` is told what has become ready, for some groups or for all."""
+        """`on_ready` is told what has become ready, for some groups or for all; `on_lapsed` how many messages of a
+        group lapsed, and how many of those are dead now."""
         self._clock = clock
-        self.monotonic = monotonic
+        self._monotonic = monotonic
         self._write = write
         self._on_ready = on_ready
-        self.on_lapsed: Callable[[Partition, GroupNumber, int, int], None] = lambda *_: None
-        """Told how many messages of a group lapsed, and how many of those are dead now."""
+        self._on_lapsed = on_lapsed
         self.lateness = Histogram(LATENESS_BOUNDS_S)
         """Of each slice of delayed messages that became ready (`Delays.late_ms`)."""
         self._deadlines: Deadlines[Partition] = Deadlines()
@@ -51,7 +52,7 @@ class Alarms:
 
     def watch(self, partition: Partition) -> None:
         """When the partition has something to do may have changed."""
-        found = [partition.delays.next_due(wall=self._clock(), now=self.monotonic())]
+        found = [partition.delays.next_due(wall=self._clock(), now=self._monotonic())]
         if partition.sidecar is not None:
             found.append(partition.deliveries.next_deadline())
         due = min((each for each in found if each is not None), default=None)
@@ -59,37 +60,41 @@ class Alarms:
             self._deadlines.arm(partition, due)
             self._timer.arm()
 
+    def forget(self, partition: Partition) -> None:
+        """Its topic is gone."""
+        self._deadlines.disarm(partition)
+
     def stop(self) -> None:
         self._timer.stop()
 
     def _ring(self) -> None:
         """What is left when the time for one turn is over comes with the next one."""
         begun = perf_counter()
-        due = self._deadlines.due(self.monotonic())
+        due = self._deadlines.due(self._monotonic())
         for count, partition in enumerate(due, 1):
             try:
                 self._attend(partition)
-            except GoQueueError as error:
-                log.warning("what is due will be looked at again", log=partition.log_name, reason=str(error))
-                self._deadlines.arm(partition, self.monotonic() + _RETRY_MS)
+            except Exception as error:  # others are due, too
+                is_known = isinstance(error, GoQueueError)
+                say = log.warning if is_known else log.error
+                say("what is due will be looked at again", log=partition.log_name, reason=repr(error))
+                self._deadlines.arm(partition, self._monotonic() + _RETRY_MS)
             if perf_counter() - begun > limits.TURN_S:
                 for rest in due[count:]:
-                    self._deadlines.arm(rest, self.monotonic())
+                    self._deadlines.arm(rest, self._monotonic())
                 break
         self._timer.arm()
 
     def _attend(self, partition: Partition) -> None:
-        wall, now = self._clock(), self.monotonic()
+        wall, now = self._clock(), self._monotonic()
         if partition.log.written.failure is not None:
             return  # its topic was deleted, or the broker is stopping
-        if partition.sidecar is None:
-            fired = partition.delays.fire(wall=wall, now=now, limit=limits.FIRED_AT_ONCE)
-        else:
-            fired = partition.deliveries.fire(wall=wall, now=now, limit=limits.FIRED_AT_ONCE)
-            self._lapse(partition, now)
-        if fired:
+        due = partition.delays if partition.sidecar is None else partition.deliveries
+        if due.fire(wall=wall, now=now, limit=limits.FIRED_AT_ONCE):
             self.lateness.observe(partition.delays.late_ms / 1000)
             self._on_ready(partition, None)
+        if partition.sidecar is not None:
+            self._lapse(partition, now)
         self.watch(partition)
 
     def _lapse(self, partition: Partition, now: int) -> None:
@@ -103,12 +108,12 @@ class Alarms:
                 leases = tuple((due.poll, due.until) for due in mine)
                 held = deliveries.leased_in(group, leases)
                 dead = self._write(partition, Lapse(group, leases, partition.retries))
-                self.on_lapsed(partition, group, held, len(dead))
+                self._on_lapsed(partition, group, held, len(dead))
                 woken.add(group)
                 del by_group[group]
         finally:
             left = [due for mine in by_group.values() for due in mine]
             if left:
                 deliveries.rearm(left, now, _RETRY_MS)
-        if woken:
-            self._on_ready(partition, woken)
+            if woken:
+                self._on_ready(partition, woken)

@@ -5,28 +5,34 @@ memory, or keys further ahead. Here that is fetched, off the loop if a disk is i
 meanwhile; what turned out to be gone, or too old, is passed over for good.
 """
 
+import asyncio
 from array import array
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from time import perf_counter
 from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
 
 from goqueue import codec
-from goqueue.base.offset_sets import column, gathered, ranged, runs
+from goqueue.base.offset_sets import column, gathered, ranged, runs, within
 from goqueue.broker.partition import Partition
 from goqueue.broker.read import PartitionReader
 from goqueue.broker.sidecars import Sidecars
 from goqueue.broker.topic import OpenTopic
 from goqueue.codec import Picked
 from goqueue.delivery.commands import Expire, GiveUp, Lease, Open, Skip
+from goqueue.delivery.deliveries import Deliveries
 from goqueue.delivery.delivery import Delivery, pack_keys
 from goqueue.delivery.key_lines import KeyedSelection, ReadAhead
 from goqueue.delivery.selection import Pick, Policy, Selection, ready_of
+from goqueue.delivery.sidecar import Sidecar
 from goqueue.groups.group import Group
 from goqueue.io.aside import Aside
 from goqueue.io.disk import Buffer
 from goqueue.model import limits
 from goqueue.model.errors import Conflict, LogClosed, OffsetOutOfRange, Quarantined, Unavailable
+from goqueue.model.names import GroupNumber
+from goqueue.model.record import Extension, Record
 from goqueue.model.topic import LanePolicy, OnExpiry
 from goqueue.storage.lane_index import ViewMissing
 from goqueue.storage.reading import Chunk
@@ -72,11 +78,12 @@ class _Portion(NamedTuple):
     lane: int
     offsets: BitMap64
     deliveries: int
+    was_moved: bool = False
+    """Whether they were moved to another time than the one their records have."""
 
 
 class _Read(NamedTuple):
-    lane: int
-    deliveries: int
+    portion: _Portion
     picked: Picked
 
 
@@ -103,16 +110,17 @@ class Attendant:
     # --- what is ready
 
     async def staged(self, group: Group, partition: Partition, want: int) -> Selection:
-        """What there is for the group, up to `want` of each lane."""
-        sidecar = partition.sidecar
+        """What there is for the group, up to `want` of each lane. Others get a turn while much is looked at."""
+        sidecar, deliveries = partition.sidecar, partition.deliveries
         assert sidecar is not None
+        looked_at: int | None = None
+        begun = perf_counter()
         while True:
             try:
-                hole = sidecar.hole_at_low(group.number)
-                if hole is not None:
-                    deliveries = partition.deliveries
-                    gone = ready_of(ranged(*hole), deliveries.delivery(group.number), deliveries)
-                    self._skip(group, partition, gone, damaged=True)
+                low = deliveries.low(group.number) or 0
+                if low != looked_at:
+                    self._skip_hole(group, partition, sidecar)
+                    looked_at = low
                 return sidecar.stage(group.number, group.mode, want)
             except ViewMissing as missing:
                 try:
@@ -123,30 +131,56 @@ class Attendant:
                     raise Unavailable(str(closed)) from None
             except ReadAhead as wanted:
                 await self._read_ahead(group, partition, wanted)
+            if perf_counter() - begun > limits.TURN_S:
+                await asyncio.sleep(0)
+                begun = perf_counter()
+
+    def _skip_hole(self, group: Group, partition: Partition, sidecar: Sidecar) -> None:
+        hole = sidecar.hole_at_low(group.number)
+        if hole is not None:
+            deliveries = partition.deliveries
+            gone = ready_of(ranged(*hole), deliveries.delivery(group.number), deliveries)
+            self._skip(group, partition, gone, damaged=True)
 
     async def _read_ahead(self, group: Group, partition: Partition, wanted: ReadAhead) -> None:
+        """Find out keys."""
         deliveries = partition.deliveries
         selection = deliveries.selection(group.number, group.mode)
         assert isinstance(selection, KeyedSelection)
+        only = wanted.only
+        block: Buffer | None = None
+        if only is not None:
+            block = await self._reader.gather(partition, column(only), max_bytes=_AHEAD_BYTES)
+        if block:
+            scan = codec.scan(block)
+            following = scan.offsets[-1] + 1
+        else:
+            end = wanted.end if only is None else wanted.first + 1
+            scan, following = await self._scan(group, partition, wanted.first, end)
+        if deliveries.selections.get(group.number) is not selection:
+            return  # the group was moved meanwhile
+        delivery = deliveries.delivery(group.number)
+        if only is not None:
+            selection.feed_some(scan, within(only, 0, following), delivery, deliveries)
+        else:
+            selection.feed(scan, following, delivery, deliveries, first=wanted.first)
+
+    async def _scan(self, group: Group, partition: Partition, first: int, end: int) -> tuple[codec.Scan, int]:
+        """Records from `first` on, and up to where there are no others."""
+        deliveries = partition.deliveries
         try:
             chunk = await self._reader.read(
-                partition,
-                wanted.first,
-                max_bytes=_AHEAD_BYTES,
-                max_count=limits.MAX_READ_COUNT,
-                to_offset=wanted.end,
+                partition, first, max_bytes=_AHEAD_BYTES, max_count=limits.MAX_READ_COUNT, to_offset=end
             )
-            scan, following = codec.scan(chunk.data), chunk.next_offset
-        except OffsetOutOfRange:
-            return
+            return codec.scan(chunk.data), max(chunk.next_offset, first + 1)
+        except OffsetOutOfRange:  # retention went past it
+            return codec.scan(b""), max(partition.log.start_offset, first + 1)
         except Quarantined as damage:
-            scan, following = codec.scan(b""), min(damage.next_offset, wanted.end)
             log.error("a group passes over damaged messages", group=group.name, log=partition.log_name, found=damage)
-            lost = ready_of(ranged(wanted.first, following), deliveries.delivery(group.number), deliveries)
+            following = max(min(damage.next_offset, end), first + 1)
+            lost = ready_of(ranged(first, following), deliveries.delivery(group.number), deliveries)
             self._skip(group, partition, lost, damaged=True)
-        if deliveries.selections.get(group.number) is selection:  # else the group was moved meanwhile
-            delivery = deliveries.delivery(group.number)
-            selection.feed(scan, max(following, wanted.first + 1), delivery, deliveries, first=wanted.first)
+            return codec.scan(b""), following
 
     # --- serving
 
@@ -164,6 +198,7 @@ class Attendant:
             rows = await self._serve_staged(visit, topic, partition, selection, count, size, at_least_one=at_least_one)
             if rows is not None:
                 return rows
+            await asyncio.sleep(0)
         return []
 
     async def _serve_staged(
@@ -184,20 +219,20 @@ class Attendant:
         left = picks
         try:
             worn = self._give_up(group, partition, picks)
-            portions = list(_portions(_without(picks, [worn]), partition.deliveries.delivery(group.number)))
+            portions = list(_portions(_without(picks, [worn]), partition.deliveries, group.number))
             reads = [read async for read in self._read_all(group, partition, portions, size, at_least_one=at_least_one)]
-            gone = self._pass_over(group, partition, reads)
-            leased = [Pick(read.lane, gathered(read.picked.offsets)) for read in reads if len(read.picked.offsets)]
             if not visit.still() or partition.deliveries.selections.get(group.number) is not selection:
                 return []
+            gone = self._pass_over(group, partition, reads)
+            leased = [Pick(read.portion.lane, gathered(read.picked.offsets)) for read in reads if len(read.picked)]
             if not leased:
                 return None if worn or gone or not reads else []
             rows = self._lease(visit, topic, partition, selection, reads, leased)
             self._count(group, partition, selection.keep(leased, self._monotonic()))
             left = _without(picks, [pick.offsets for pick in leased])
             return rows
-        except Conflict:  # an operator moved the group
-            return []
+        except Conflict:  # an operator moved the group, or a late handle settled one of them: look again
+            return None
         finally:
             deliveries = partition.deliveries
             if deliveries.selections.get(group.number) is selection:  # else the group was moved meanwhile
@@ -232,9 +267,10 @@ class Attendant:
             ),
         )
         rows = []
-        for _, deliveries, picked in reads:
+        for portion, picked in reads:
             if not len(picked):
                 continue
+            deliveries = portion.deliveries
             chunk = Chunk(picked.data, len(picked), picked.offsets[-1] + 1)
             rows.append(Row(topic, partition.number, visit.epoch, deliveries + 1, chunk))
             self._meters.consumed(group.name, topic.meta.name, chunk.count, missed, deliveries + 1)
@@ -246,22 +282,24 @@ class Attendant:
     def _count(self, group: Group, partition: Partition, taken: list[int]) -> None:
         """So many of each lane were leased."""
         self._meters.served(group.name, taken)
-        partition.deliveries.serve(group.number, taken, self._clock())
+        partition.deliveries.served.serve(group.number, taken, self._clock())
 
     # --- reading
 
     async def _read_all(
-        self, group: Group, partition: Partition, portions: Iterable[_Portion], size: int, *, at_least_one: bool
+        self, group: Group, partition: Partition, portions: Sequence[_Portion], size: int, *, at_least_one: bool
     ) -> AsyncIterator[_Read]:
         left = size
         for portion in portions:
             scattered = await self._gather(partition, portion, left) if _is_sparse(portion.offsets) else None
-            rows = [] if scattered is not None else _rows_of(portion.offsets)
-            if scattered is not None and (len(scattered.picked.data) <= left or at_least_one):
-                yield scattered
-                at_least_one = False
-                left -= len(scattered.picked.data)
-            for wanted in rows:
+            if scattered is not None:
+                picked = scattered.picked
+                if len(picked.data) <= left or at_least_one:
+                    yield scattered
+                    at_least_one = at_least_one and not len(picked)
+                    left -= len(picked.data)
+                continue
+            for wanted in _rows_of(portion.offsets):
                 if left <= 0:
                     return
                 read = await self._read(group, partition, portion._replace(offsets=wanted), left)
@@ -278,14 +316,25 @@ class Attendant:
     async def _gather(self, partition: Partition, portion: _Portion, size: int) -> _Read | None:
         """Offsets that are far apart, in one go; None when that does not work."""
         wanted = column(portion.offsets)
-        block = await self._reader.gather(partition, wanted, max_bytes=size)
-        if not block:
-            return None
-        return _Read(portion.lane, portion.deliveries, self._pick(partition, block, wanted, size))
+        block = await self._reader.gather(partition, wanted, max_bytes=max(size, 1))
+        return None if not block else _Read(portion, self._pick(partition, portion, block, wanted, size))
 
-    def _pick(self, partition: Partition, block: Buffer, wanted: "array[int]", size: int) -> Picked:
+    def _pick(self, partition: Partition, portion: _Portion, block: Buffer, wanted: "array[int]", size: int) -> Picked:
         ttl_ms = partition.topic.settings.message_ttl_ms
-        return codec.pick(block, wanted, max_bytes=size, now=self._clock(), ttl_ms=-1 if ttl_ms is None else ttl_ms)
+        if not portion.was_moved:
+            return codec.pick(block, wanted, max_bytes=size, now=self._clock(), ttl_ms=-1 if ttl_ms is None else ttl_ms)
+        picked = codec.pick(block, wanted, max_bytes=size)
+        moved, now = partition.deliveries.moved, self._clock()
+        late = [
+            record.offset
+            for record in codec.decode(picked.data, verified=True)
+            if _is_late(record, moved.get(record.offset), ttl_ms, now)
+        ]
+        if late:
+            rest = array("q", [at for at in wanted if at < picked.next_offset and at not in late])
+            picked = codec.pick(block, rest, max_bytes=size)
+            picked.expired = array("q", late)
+        return picked
 
     async def _read(self, group: Group, partition: Partition, portion: _Portion, size: int) -> _Read | None:
         """None when there was nothing, or it could not be read, and is passed over."""
@@ -297,14 +346,13 @@ class Attendant:
             return None
         except Quarantined as damage:
             log.error("a group passes over damaged messages", group=group.name, log=partition.log_name, found=damage)
-            lost = BitMap64([offset for offset in offsets if offset < damage.next_offset])
+            lost = BitMap64([offset for offset in column(offsets) if offset < damage.next_offset])
             self._skip(group, partition, lost, damaged=True)
             return None
         if not chunk.count:  # the cleaner took them since they were found
             self._skip(group, partition, offsets, damaged=False)
             return None
-        picked = self._pick(partition, chunk.data, column(offsets), size)
-        return _Read(portion.lane, portion.deliveries, picked)
+        return _Read(portion, self._pick(partition, portion, chunk.data, column(offsets), size))
 
     def _pass_over(self, group: Group, partition: Partition, reads: Iterable[_Read]) -> list[BitMap64]:
         """What cannot be delivered any more."""
@@ -328,7 +376,9 @@ class Attendant:
         tries, most = partition.deliveries.delivery(group.number).tries, partition.retries.most
         worn = BitMap64()
         for pick in picks if tries else ():
-            worn |= BitMap64([offset for offset in pick.offsets & tries.offsets if tries[offset].deliveries > most])
+            worn |= BitMap64(
+                [offset for offset in column(pick.offsets & tries.offsets) if tries[offset].deliveries > most]
+            )
         if worn:
             self._sidecars.write(partition, GiveUp(group.number, worn, partition.has_dead_letters))
             self._meters.died(group.name, partition.topic.name, "lapsed", len(worn))
@@ -364,15 +414,35 @@ def _without(picks: list[Pick], others: list[BitMap64]) -> list[Pick]:
     return [pick for pick in picks if pick.offsets]
 
 
-def _portions(picks: Iterable[Pick], delivery: Delivery) -> Iterator[_Portion]:
-    """In the order of the picks; in each, first what was tried before."""
-    tries = delivery.tries
+def _is_late(record: Record, moved_to: int | None, ttl_ms: int | None, now: int) -> bool:
+    """Whether the time to live of a message that was moved is over: it counts from when it is due now."""
+    extension = record.extension or Extension()
+    first_due = extension.deliver_at or record.timestamp
+    due = first_due if moved_to is None else moved_to
+    if extension.expires_at:
+        return now >= extension.expires_at + due - first_due
+    return ttl_ms is not None and now >= due + ttl_ms
+
+
+def _portions(picks: Iterable[Pick], deliveries: Deliveries, group: GroupNumber) -> Iterator[_Portion]:
+    """In the order of the picks; in each, first what was moved, then what was tried before."""
+    delivery, moved = deliveries.delivery(group), deliveries.moved
     for lane, offsets in picks:
-        tried = offsets & tries.offsets
-        by_count: dict[int, list[int]] = {}
-        for offset in tried:
-            by_count.setdefault(tries[offset].deliveries, []).append(offset)
-        for deliveries, some in by_count.items():
-            yield _Portion(lane, BitMap64(some), deliveries)
-        if len(tried) < len(offsets):
-            yield _Portion(lane, offsets - tried if tried else offsets, 0)
+        if moved:
+            theirs = BitMap64([offset for offset in column(offsets) if offset in moved])
+            for portion in _by_deliveries(lane, theirs, delivery):
+                yield portion._replace(was_moved=True)
+            offsets = offsets - theirs
+        yield from _by_deliveries(lane, offsets, delivery)
+
+
+def _by_deliveries(lane: int, offsets: BitMap64, delivery: Delivery) -> Iterator[_Portion]:
+    tries = delivery.tries
+    tried = offsets & tries.offsets
+    by_count: dict[int, list[int]] = {}
+    for offset in column(tried):
+        by_count.setdefault(tries[offset].deliveries, []).append(offset)
+    for deliveries, some in by_count.items():
+        yield _Portion(lane, BitMap64(some), deliveries)
+    if len(tried) < len(offsets):
+        yield _Portion(lane, offsets - tried if tried else offsets, 0)

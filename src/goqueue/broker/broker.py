@@ -31,6 +31,7 @@ from goqueue.broker.redrive import RedriveRunner
 from goqueue.broker.schedules import ScheduleRunner, placing
 from goqueue.broker.settle import Settlement
 from goqueue.broker.sidecars import Sidecars
+from goqueue.broker.statistics import Statistics
 from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
 from goqueue.delivery.handles import HandleKey
@@ -167,7 +168,9 @@ class Broker:
         self.reader = PartitionReader(aside)
         self.group_meters = GroupMeterSet()
         self.sidecars = Sidecars(store, self.topics, aside, clock, monotonic, self.report_failure)
-        self.alarms = Alarms(clock, monotonic, write=self.sidecars.write, on_ready=self._wake_ready)
+        self.alarms = Alarms(
+            clock, monotonic, write=self.sidecars.write, on_ready=self._wake_ready, on_lapsed=self._count_lapsed
+        )
         self.sidecars.on_written = self._written
         self.publisher.on_delayed = self.alarms.watch
         self.groups = Coordination(
@@ -204,6 +207,7 @@ class Broker:
             topics=self.topics,
             attendant=attendant,
             clock=clock,
+            monotonic=monotonic,
         )
         self.settlement = Settlement(
             coordination=self.groups, sidecars=self.sidecars, topics=self.topics, meters=self.group_meters
@@ -216,10 +220,20 @@ class Broker:
             monotonic=monotonic,
             watch=self.alarms.watch,
         )
+        self.statistics = Statistics(
+            topics=self.topics,
+            coordination=self.groups,
+            reader=self.reader,
+            clock=clock,
+            monotonic=monotonic,
+            meters=self.group_meters,
+        )
+        own_publisher = OwnPublisher(clock, self.report_failure, lambda: not store.reserve_spent)
         self._undertaker = Undertaker(
             sidecars=self.sidecars,
             topics=self.topics,
             reader=self.reader,
+            publisher=own_publisher,
             clock=clock,
             group_name=self._group_name,
             on_failure=self.report_failure,
@@ -228,11 +242,12 @@ class Broker:
         schedules, redrives = Schedules(placing(self.topics)), Redrives()
         jobs_log = store.open_log(JOBS_LOG, LogSettings(fsync=Fsync.EVERY), area="meta")
         jobs = JobLog(store, jobs_log, (schedules, redrives), clock, self.report_failure)
-        own_publisher = OwnPublisher(clock, self.report_failure, lambda: not store.reserve_spent)
         self.schedules = ScheduleRunner(
             jobs=jobs, machine=schedules, topics=self.topics, publisher=own_publisher, clock=clock, entropy=entropy
         )
-        self.letters = Letters(topics=self.topics, sidecars=self.sidecars, reader=self.reader)
+        self.letters = Letters(
+            topics=self.topics, sidecars=self.sidecars, reader=self.reader, catch_up=self._undertaker.catch_up
+        )
         self.redrives = RedriveRunner(
             jobs=jobs,
             machine=redrives,
@@ -275,6 +290,12 @@ class Broker:
         """A topic was opened, has changed, or is gone."""
         self._groups_follow(topic)
         self.schedules.follow(topic)
+        is_gone = self.topics.name_of(topic.meta.topic_id) is None
+        for partition in topic.partitions:
+            if is_gone:
+                self.alarms.forget(partition)
+            else:  # it may have been opened only now
+                self._written(partition)
 
     async def _retry(self) -> None:
         """Once a second: what could not be done before."""
@@ -288,11 +309,19 @@ class Broker:
 
     def _wake_ready(self, partition: Partition, groups: set[GroupNumber] | None) -> None:
         """Something is ready that no mark tells of."""
+        self.groups.parks.rung += 1
         topic_id = partition.topic.topic_id
         for number in self.groups.parks.groups:
             group = self.groups.machine.by_number.get(number)
             if group is not None and topic_id in group.started and (groups is None or number in groups):
                 self.groups.parks.wake_group(number)
+
+    def _count_lapsed(self, partition: Partition, number: GroupNumber, lapsed: int, dead: int) -> None:
+        group, topic = self._group_name(number), partition.topic.name
+        if group:
+            self.group_meters.settled(group, topic, "lapsed", lapsed)
+            if dead:
+                self.group_meters.died(group, topic, "lapsed", dead)
 
     def _group_name(self, number: GroupNumber) -> str:
         group = self.groups.machine.by_number.get(number)

@@ -99,16 +99,16 @@ class Coordination:
             if group.members or ended:
                 self._behind[group.number] = ended
         await self.retry()
-        await self._renew_voided()
+        await self._renew_voided(list(self._topics.by_id.values()))
         self._timer.arm()
 
-    async def _renew_voided(self) -> None:
+    async def _renew_voided(self, topics: Iterable[OpenTopic]) -> None:
         """Where a power cut took messages, their offsets come again: commits for what was there are refused.
 
         Groups that were deleted, and whose sidecars do not know yet, are forgotten on the way.
         """
         voided: dict[str, list[Part]] = {}
-        for topic in list(self._topics.by_id.values()):
+        for topic in topics:
             for partition in topic.partitions:
                 if partition.sidecar is None:
                     continue
@@ -119,6 +119,7 @@ class Coordination:
                     if number in self.machine.by_number:
                         part = Part(topic.meta.topic_id, partition.number)
                         voided.setdefault(self.machine.by_number[number].name, []).append(part)
+                partition.sidecar.voided = []
         for name, parts in voided.items():
             await self.run(Renew(name, tuple(parts)))
 
@@ -137,6 +138,8 @@ class Coordination:
             except Unavailable as error:
                 log.warning("a group cannot follow its topics yet", group=number, reason=str(error))
                 continue
+            if group is not None and group.mode is not Mode.PARTITION:
+                self.parks.wake_group(number)  # nobody is told of a new partition, but everybody has it
             if self._behind.get(number) is ended:
                 del self._behind[number]
 
@@ -185,6 +188,8 @@ class Coordination:
         self.touch(member)
         if member.joined.replaced_id is not None:
             self._abandon(group, member.joined.replaced_id)
+        if group.mode is not Mode.PARTITION:
+            self.parks.wake_group(group.number)  # it may want another topic than before
         log.info("member joined", group=group.name, member=member_id, members=len(group.members))
         return self.view(group, member)
 
@@ -366,6 +371,8 @@ class Coordination:
             wants = any(topic.meta.name in member.joined.topics for member in group.members.values())
             if wants or topic_id in group.started:
                 self._behind[group.number] = self._behind.get(group.number, set()) | ended
+        if any(partition.sidecar is not None and partition.sidecar.voided for partition in topic.partitions):
+            self._spawn(self._renew_voided([topic]))  # it was opened only now
         if self._behind:
             self._spawn(self.retry(), alone=True)
 

@@ -6,12 +6,15 @@ between makes the same letters be published again, and recognised.
 """
 
 import asyncio
+import contextlib
+from array import array
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
 from goqueue import codec
+from goqueue.broker.own_messages import OwnPublisher
 from goqueue.broker.partition import Partition
 from goqueue.broker.read import PartitionReader
 from goqueue.broker.sidecars import Sidecars
@@ -19,7 +22,6 @@ from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
 from goqueue.delivery.commands import Bury
 from goqueue.delivery.dead import Death
-from goqueue.io.waiting import reached
 from goqueue.model import limits
 from goqueue.model.dead_letters import DeadLetter, pack_dead_letter
 from goqueue.model.errors import GoQueueError, OffsetOutOfRange, Quarantined, StorageFailed, TopicExists
@@ -37,6 +39,7 @@ _BLOCK_BYTES: Final = limits.MAX_BLOCK_BYTES // 2
 _LETTER_BYTES: Final = limits.MAX_HEADERS_BYTES + limits.MAX_BLOB_BYTES
 """What a letter may have beside its key and value."""
 _RETRY_S: Final = 1.0
+_PATIENCE_S: Final = 1.0
 _SEQUENCE_MASK: Final = 2**31 - 1
 
 
@@ -49,6 +52,7 @@ class Undertaker:
         sidecars: Sidecars,
         topics: TopicCatalogue,
         reader: PartitionReader,
+        publisher: OwnPublisher,
         clock: Callable[[], int],
         group_name: Callable[[GroupNumber], str],
         on_failure: OnFailure,
@@ -57,18 +61,27 @@ class Undertaker:
         self._sidecars = sidecars
         self._topics = topics
         self._reader = reader
+        self._publisher = publisher
         self._clock = clock
         self._group_name = group_name
         self._on_failure = on_failure
         self._on_buried = on_buried
         self._at_work: dict[Partition, asyncio.Task[None]] = {}
-        self.written = 0
-        """Dead letters since the start."""
+        self._some_written = asyncio.Condition()
 
     def notice(self, partition: Partition) -> None:
         """There may be dead letters to write."""
         if partition.sidecar is not None and partition.deliveries.outbox and partition not in self._at_work:
             self._at_work[partition] = asyncio.get_running_loop().create_task(self._work(partition))
+
+    async def catch_up(self, topic: OpenTopic) -> None:
+        """Wait until what died in a topic before now is written, but not for long."""
+        wanted = {partition: partition.deliveries.outbox.next for partition in topic.partitions if partition.sidecar}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S), self._some_written:
+                await self._some_written.wait_for(
+                    lambda: all(partition.deliveries.outbox.first >= number for partition, number in wanted.items())
+                )
 
     async def stop(self) -> None:
         """What is not written is written after the next start."""
@@ -89,6 +102,9 @@ class Undertaker:
                 except GoQueueError as error:
                     log.warning("dead letters wait", topic=partition.topic.name, reason=str(error))
                     await asyncio.sleep(_RETRY_S)
+                except Exception as error:  # nobody else would go on with them
+                    log.error("dead letters wait", topic=partition.topic.name, reason=repr(error))
+                    await asyncio.sleep(_RETRY_S)
         finally:
             del self._at_work[partition]
 
@@ -98,20 +114,15 @@ class Undertaker:
         deaths = [death for _, death in zip(range(_AT_ONCE), outbox, strict=False)]
         await self._sidecars.durable((partition,))
         topic = await self._dead_letter_topic(partition)
-        target = topic.partition(partition.number)
         records = await self._letters(partition, deaths)
         deaths = deaths[: len(records)]
         producer = Producer(own_producer(Work.DEAD_LETTERS, partition.topic.topic_id), 0, first & _SEQUENCE_MASK)
-        stamped = [_as_produced(record, producer) for record in records]
-        block = codec.encode(stamped)
-        target.append(memoryview(block), count=len(stamped), now=self._clock(), producer=producer)
-        target.log.hasten()
-        await reached(target.log.durable, target.log.end_offset)
+        await self._publisher.append(topic, partition.number, records, producer).durable()
         self._sidecars.write(partition, Bury(first + len(deaths)))
-        self.written += len(deaths)
         self._count(partition, sum(not record.control for record in records))
-        topic.meters.messages_produced += len(deaths)
         self._on_buried(partition, {death.group for death in deaths})
+        async with self._some_written:
+            self._some_written.notify_all()
 
     def _count(self, partition: Partition, letters: int) -> None:
         topic = self._topics.by_id.get(partition.topic.topic_id)
@@ -139,19 +150,20 @@ class Undertaker:
 
     async def _letters(self, partition: Partition, deaths: list[Death]) -> list[Record]:
         """Of the first of them: as many as fit into a block, and one at least."""
+        originals = await self._gather(partition, sorted({death.offset for death in deaths if not death.void}))
         records: list[Record] = []
         size = 0
         for death in deaths:
-            letter = await self._letter(partition, death)
+            original = None if death.void else originals.get(death.offset) or await self._read(partition, death.offset)
+            letter = self._letter(partition, death, original)
             size += len(letter.key or b"") + len(letter.value or b"") + _LETTER_BYTES
             if records and size > _BLOCK_BYTES:
                 break
             records.append(letter)
         return records
 
-    async def _letter(self, partition: Partition, death: Death) -> Record:
+    def _letter(self, partition: Partition, death: Death, original: Record | None) -> Record:
         """What died, with its story; a control record in its place when it is not there any more."""
-        original = None if death.void else await self._read(partition, death.offset)
         if original is None:
             log.error("a dead message is gone", topic=partition.topic.name, offset=death.offset)
             return Record(key=b"gone", control=True)
@@ -176,6 +188,12 @@ class Undertaker:
             extension=Extension(event_time=extension.event_time, blob=pack_dead_letter(story)),
         )
 
+    async def _gather(self, partition: Partition, offsets: list[int]) -> dict[int, Record]:
+        """The records at these offsets, or some of them, or others: whatever one read brings."""
+        wanted = array("q", offsets)
+        block = await self._reader.gather(partition, wanted, max_bytes=_BLOCK_BYTES) if offsets else None
+        return {record.offset: record for record in codec.decode(block, verified=True)} if block else {}
+
     async def _read(self, partition: Partition, offset: int) -> Record | None:
         try:
             chunk = await self._reader.read(partition, offset, max_bytes=1, max_count=1, to_offset=offset + 1)
@@ -183,9 +201,3 @@ class Undertaker:
             return None
         found: list[Any] = codec.decode(chunk.data, verified=True)
         return found[0] if found else None
-
-
-def _as_produced(record: Record, producer: Producer) -> Record:
-    """With room for the producer's fields; they are stamped when it is appended."""
-    extension = record.extension or Extension()
-    return msgspec.structs.replace(record, extension=msgspec.structs.replace(extension, producer=producer))

@@ -7,22 +7,26 @@ from typing import NamedTuple
 from pyroaring import BitMap64
 
 from goqueue import codec
+from goqueue.base.offset_sets import column
 from goqueue.broker.partition import Partition
 from goqueue.broker.read import PartitionReader
 from goqueue.broker.sidecars import Sidecars
 from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
 from goqueue.delivery.commands import Cancel, Move
-from goqueue.model.errors import AlreadyDelivered, GoQueueError, OffsetOutOfRange, Quarantined, UnknownDelay
+from goqueue.model.errors import AlreadyDelivered, Conflict, GoQueueError, OffsetOutOfRange, Quarantined, UnknownDelay
 from goqueue.model.record import Record
 
 
 class DelayState(StrEnum):
+    """What is true of a message for a group that has not had it yet. What groups did with it is not looked at."""
+
     PENDING = "pending"
     DELIVERED = "delivered"
     """It is due: groups get it, or got it."""
     CANCELLED = "cancelled"
     EXPIRED = "expired"
+    """It was due for longer than it may wait: groups that have not had it do not get it any more."""
 
 
 class Delayed(NamedTuple):
@@ -65,7 +69,7 @@ class DelayedMessages:
             pending = partition.delays.pending
             wanted = pending[skip : skip + limit - len(found)] if skip < len(pending) else BitMap64()
             skip = max(skip - len(pending), 0)
-            for offset in wanted:
+            for offset in column(wanted):
                 one = await self._look(topic, partition, offset)
                 if one is not None:
                     found.append(one)
@@ -93,15 +97,16 @@ class DelayedMessages:
             return None
         moved = None if partition.sidecar is None else partition.deliveries.moved.get(offset)
         deliver_at = extension.deliver_at if moved is None else moved
-        return Delayed(
-            topic.meta.name,
-            partition.number,
-            records[0],
-            deliver_at,
-            self._state(partition, offset, extension.expires_at),
-        )
+        expires_at = extension.expires_at
+        if expires_at is not None:  # it was counted from the first time
+            expires_at += deliver_at - extension.deliver_at
+        elif partition.topic.settings.message_ttl_ms is not None:
+            expires_at = max(records[0].timestamp, deliver_at) + partition.topic.settings.message_ttl_ms
+        state = self._state(partition, offset, expires_at)
+        return Delayed(topic.meta.name, partition.number, records[0], deliver_at, state)
 
     def _state(self, partition: Partition, offset: int, expires_at: int | None) -> DelayState:
+        """`expires_at` goes by when it is due now, and by the topic if it has no time to live of its own."""
         if offset in partition.delays.pending:
             return DelayState.PENDING
         if partition.sidecar is not None and offset in partition.deliveries.cancelled:
@@ -113,14 +118,13 @@ class DelayedMessages:
     # --- changing
 
     async def cancel(self, topic: OpenTopic, number: int, offset: int) -> None:
-        """Raises UnknownDelay or AlreadyDelivered when it is too late."""
+        """Raises UnknownDelay, AlreadyDelivered when it is due, or a Conflict when it was cancelled before."""
         one = await self.get(topic, number, offset)
         if one.state is DelayState.PENDING:
             if not await self.cancel_all(topic, [(number, offset)]):
                 return
             one = await self.get(topic, number, offset)  # somebody was faster, or its time has come meanwhile
-        if one.state is not DelayState.CANCELLED:
-            raise _too_late(topic, number, offset)
+        raise _too_late(one)
 
     async def cancel_all(self, topic: OpenTopic, ids: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
         """Those of them that are not pending, and were left alone. What is cancelled never fires."""
@@ -133,11 +137,11 @@ class DelayedMessages:
             try:
                 partition = topic.partition(number)
             except GoQueueError:
-                failed |= {(number, offset) for offset in offsets}
+                failed |= {(number, offset) for offset in column(offsets)}
                 continue
             await self._sidecars.made(partition)
             left = self._sidecars.write(partition, Cancel(offsets))
-            failed |= {(number, offset) for offset in left}
+            failed |= {(number, offset) for offset in column(left)}
             self.cancelled += len(offsets) - len(left)
             written.append(partition)
         for partition in written:
@@ -145,12 +149,14 @@ class DelayedMessages:
         return failed
 
     async def move(self, topic: OpenTopic, number: int, offset: int, deliver_at: int) -> Delayed:
+        """Refused as in `cancel`. A time that has passed is now: its time to live counts from there."""
+        deliver_at = max(deliver_at, self._clock())
         await self.get(topic, number, offset)
         partition = topic.partition(number)
         await self._sidecars.made(partition)
         offsets = BitMap64([offset])
         if self._sidecars.write(partition, Move(offsets, deliver_at)):
-            raise _too_late(topic, number, offset)
+            raise _too_late(await self.get(topic, number, offset))
         partition.delays.move(offsets, deliver_at, wall=self._clock(), now=self._monotonic())
         self._watch(partition)
         self.moved += 1
@@ -158,7 +164,8 @@ class DelayedMessages:
         return await self.get(topic, number, offset)
 
 
-def _too_late(topic: OpenTopic, number: int, offset: int) -> AlreadyDelivered:
-    return AlreadyDelivered(
-        f"the message at offset {offset} of partition {number} of {topic.meta.name} is due: groups get it, or got it"
-    )
+def _too_late(one: Delayed) -> Conflict:
+    name = f"the message at offset {one.record.offset} of partition {one.partition} of {one.topic}"
+    if one.state is DelayState.CANCELLED:
+        return Conflict(f"{name} was cancelled: it is never delivered; publish it again if it is wanted")
+    return AlreadyDelivered(f"{name} is due: groups get it, or got it")

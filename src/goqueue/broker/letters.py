@@ -5,6 +5,7 @@ That is a mark like any other there: as safe, fenced after a power cut, and no b
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
@@ -59,16 +60,29 @@ class Found(NamedTuple):
 class Letters:
     """Used from one event loop."""
 
-    def __init__(self, *, topics: TopicCatalogue, sidecars: Sidecars, reader: PartitionReader) -> None:
+    def __init__(
+        self,
+        *,
+        topics: TopicCatalogue,
+        sidecars: Sidecars,
+        reader: PartitionReader,
+        catch_up: Callable[[OpenTopic], Awaitable[None]],
+    ) -> None:
         self._topics = topics
         self._sidecars = sidecars
         self._reader = reader
+        self._catch_up = catch_up
 
     # --- finding
 
-    def topic_of(self, name: str) -> tuple[str, OpenTopic | None]:
-        """Whose dead letters are meant, by its own name or theirs; and their topic, if any have died."""
+    async def topic_of(self, name: str) -> tuple[str, OpenTopic | None]:
+        """Whose dead letters are meant, by its own name or theirs; and their topic, if any have died.
+
+        Whoever rejected a message finds it there: letters that are being written are waited for.
+        """
         origin = name.removesuffix(DLQ_SUFFIX) if is_dlq(name) else name
+        if origin in self._topics.by_name:
+            await self._catch_up(self._topics.by_name[origin])
         if self._topics.shape_of(dlq_name(origin)) is not None:
             return origin, self._topics.named(dlq_name(origin))
         self._topics.named(origin)

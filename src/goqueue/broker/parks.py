@@ -54,6 +54,8 @@ class Parks:
     def __init__(self) -> None:
         self._by_group: dict[GroupNumber, dict[str, Park]] = {}
         self._closed = False
+        self.rung = 0
+        """How often something became ready that no mark tells of, for anybody."""
 
     def __len__(self) -> int:
         return sum(map(len, self._by_group.values()))
@@ -61,10 +63,17 @@ class Parks:
     def deadline(self, timeout_s: float) -> float:
         return asyncio.get_running_loop().time() + timeout_s
 
-    async def wait(self, group: Group, member: Member, marks: Iterable[tuple[Mark, int]], deadline: float) -> bool:
-        """While it waits the member is there: its session does not end. False when the time is up."""
+    async def wait(
+        self, group: Group, member: Member, marks: Iterable[tuple[Mark, int]], deadline: float, rung: int
+    ) -> bool:
+        """While it waits the member is there: its session does not end. False when the time is up.
+
+        `rung` is from before it was found that there is nothing: what became ready since is not slept through.
+        """
         if self._closed or asyncio.get_running_loop().time() >= deadline:
             return False
+        if self.rung != rung:
+            return True
         self.send_home(group, member)
         parks = self._by_group.setdefault(group.number, {})
         park = parks[member.member_id] = Park(member)
@@ -87,6 +96,7 @@ class Parks:
 
     def wake_member(self, number: GroupNumber, member_id: str) -> None:
         """It may hold more than before."""
+        self.rung += 1
         park = self._by_group.get(number, {}).get(member_id)
         if park is not None:
             park.wake()
@@ -99,6 +109,7 @@ class Parks:
 
     def wake_group(self, number: GroupNumber) -> None:
         """Wake all of a group: something is ready that no mark tells of."""
+        self.rung += 1
         for park in list(self._by_group.get(number, {}).values()):
             park.wake()
 

@@ -24,7 +24,7 @@ from goqueue.model.settings import LogSettings
 from goqueue.model.topic import Topic
 from goqueue.producers.sequences import Known, ProducerTable, Run
 from goqueue.producers.views import ProducerView, ProducerViews, restore
-from goqueue.storage.delays import AS_WRITTEN, DueTimes, delayed
+from goqueue.storage.delays import DueTimes, delayed
 from goqueue.storage.lane_index import remember
 from goqueue.storage.log import Appended, Log
 from goqueue.storage.store import Store, sidecar_name
@@ -145,9 +145,11 @@ class Partition:
     @property
     def due_times(self) -> DueTimes:
         """As they are now, for the cleaner, which runs in another thread."""
+        pending = self.delays.pending.copy()
         if self.sidecar is None:
-            return AS_WRITTEN
-        return DueTimes(dict(self.deliveries.moved), self.deliveries.cancelled.copy())
+            return DueTimes(pending=pending)
+        deliveries = self.deliveries
+        return DueTimes(dict(deliveries.moved), deliveries.cancelled.copy(), pending, deliveries.taken)
 
     def change_settings(self, topic: Topic, settings: LogSettings) -> None:
         self.topic = topic

@@ -7,8 +7,10 @@ A member has one poll at a time: a newer one ends those before it, and they take
 could lease messages for a connection that is dead, and `received` of the newer would say that they arrived.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
+from time import perf_counter
 from typing import Final, NamedTuple
 
 from goqueue.base.mark import Mark
@@ -57,12 +59,17 @@ class Turn(NamedTuple):
         return self.member.poll == self.number
 
 
+_Entry = tuple[int, tuple[Part, int]]
+"""Where in its turn a member is after a partition, the partition, and its assignment epoch."""
+
+
 class _Taking:
     """What a poll has taken so far, and how much more it may take."""
 
-    __slots__ = ("bytes_left", "messages_left", "rows")
+    __slots__ = ("_since", "bytes_left", "messages_left", "rows")
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
+        self._since = perf_counter()
         self.messages_left = max_messages
         self.bytes_left = max_bytes
         self.rows: list[Row] = []
@@ -75,6 +82,12 @@ class _Taking:
         self.rows.append(row)
         self.messages_left -= row.chunk.count
         self.bytes_left -= len(row.chunk.data)
+
+    async def give_way(self) -> None:
+        """Others get a turn when this has taken long."""
+        if perf_counter() - self._since > limits.TURN_S:
+            await asyncio.sleep(0)
+            self._since = perf_counter()
 
 
 class Poller:
@@ -89,6 +102,7 @@ class Poller:
         topics: TopicCatalogue,
         attendant: Attendant,
         clock: Callable[[], int],
+        monotonic: Callable[[], int],
     ) -> None:
         self._coordination = coordination
         self._offsets = offsets
@@ -96,6 +110,7 @@ class Poller:
         self._topics = topics
         self._attendant = attendant
         self._clock = clock
+        self._monotonic = monotonic
         self._last_number = 0
         self._given_back: dict[GroupNumber, dict[Partition, int]] = {}
         """Where a lease was given back that a power cut could bring back: durable before the next reply."""
@@ -141,12 +156,13 @@ class Poller:
         known = member.told_version if known_version is None else known_version
         deadline = self._coordination.parks.deadline(timeout_ms / 1000)
         while self._is_there(turn) and member.version == known:
+            rung = self._coordination.parks.rung
             seen = {part: partition.log.end_offset for part, partition in self._deliverable(group, member)}
             if await self._has_messages(group, member) or not self._is_there(turn) or member.version != known:
                 break
             try:
                 marks = self._marks(group, member, seen)
-                if not await self._coordination.parks.wait(group, member, marks, deadline):
+                if not await self._coordination.parks.wait(group, member, marks, deadline, rung):
                     break
             finally:  # also when whoever asked has left
                 self._coordination.touch(member)
@@ -251,11 +267,14 @@ class Poller:
         first = member.turn % len(parts) if parts else 0
         rotated = list(enumerate((*parts[first:], *parts[:first]), first + 1))
         urgent = [entry for entry in rotated if len(parts) > 1 and self._is_urgent(group, entry[1][0])]
-        for ordinal, (count, (part, epoch)) in enumerate([*urgent, *rotated]):
+        before = [*self._starving(member, rotated), *urgent]
+        visited: set[Part] = set()
+        for ordinal, (count, (part, epoch)) in enumerate([*before, *rotated]):
             if taking.is_full:
                 break
             had = len(taking.rows)
-            share = -(-taking.messages_left // max(len(urgent) - ordinal, 1))
+            share = -(-taking.messages_left // max(len(before) - ordinal, 1))
+            visited.add(part)
             try:
                 await self._take_from(turn, part, epoch, taking, share, visibility_ms)
             except (StorageFailed, DiskFull):
@@ -266,6 +285,8 @@ class Poller:
                 self._pass_over(group, member, part, error)
             if len(taking.rows) > had:
                 member.turn = count
+        left_out = [part for part, _ in parts if part not in visited] if urgent else []
+        member.passed_over = {part: member.passed_over.get(part, self._monotonic()) for part in left_out}
         await self._coordination.sure(group)
         self._check_there(turn)
         if taking.rows and turn.is_newest:
@@ -276,6 +297,11 @@ class Poller:
         """Whether a partition may have something critical: it is looked at first, and shares the poll with its like."""
         partition = self._sidecars.of(part)
         return partition is not None and partition.sidecar is not None and partition.sidecar.is_urgent(group.number)
+
+    def _starving(self, member: Member, entries: list[_Entry]) -> list[_Entry]:
+        """Partitions that were left out for long, because others had something critical: they come first now."""
+        since = self._monotonic() - limits.STARVING_MS
+        return [entry for entry in entries if member.passed_over.get(entry[1][0], since + 1) <= since]
 
     def _check_there(self, turn: Turn) -> None:
         """While a poll waited its group may have been deleted, or its member may have gone."""
@@ -322,9 +348,10 @@ class Poller:
             member.took = turn.number
             for row in rows:
                 taking.add(row)
+            await taking.give_way()
 
     def _may_serve(self, turn: Turn, part: Part, epoch: int) -> bool:
-        if not turn.is_newest:
+        if not self._is_there(turn):
             return False
         return turn.group.mode is not Mode.PARTITION or turn.group.is_serving(part, epoch)
 

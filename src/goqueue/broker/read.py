@@ -5,12 +5,16 @@ Records that were just written are read on the loop, from the page cache; older 
 
 import asyncio
 from array import array
+from typing import Final
 
 from goqueue.broker.partition import GONE, Partition
 from goqueue.io.aside import Aside
 from goqueue.io.waiting import reached
 from goqueue.model.errors import LogClosed, Unavailable
 from goqueue.storage.reading import Chunk
+
+_SAMPLES: Final = 8
+"""Of offsets that are far apart, so many are looked at to tell whether the page cache has them."""
 
 
 class PartitionReader:
@@ -44,7 +48,8 @@ class PartitionReader:
         """Records at offsets that are far apart, with others between them; None: `read` them one by one."""
         log = partition.log
         try:
-            if all(map(partition.reads_warm, (offsets[0], offsets[-1]), (1, 1))):
+            samples = (*offsets[:: max(len(offsets) // _SAMPLES, 1)], offsets[-1])
+            if all(partition.reads_warm(offset, 1) for offset in samples):
                 return log.gather(offsets, max_bytes=max_bytes)
             return await self._aside.run(log.gather, offsets, max_bytes=max_bytes)
         except LogClosed:

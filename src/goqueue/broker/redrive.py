@@ -118,7 +118,7 @@ class RedriveRunner:
         dry_run: bool = False,
     ) -> tuple[Redrive | None, int]:
         """How many letters of a topic match; and a redrive of them, unless there are none or it was only asked."""
-        origin, dlq = self._letters.topic_of(topic)
+        origin, dlq = await self._letters.topic_of(topic)
         into = origin if target is None else target
         if is_dlq(into):
             raise InvalidRequest(f"{into} is for dead letters; redrive them to another topic")

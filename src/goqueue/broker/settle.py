@@ -27,7 +27,8 @@ from goqueue.model.settings import Fsync
 from goqueue.telemetry.meters import GroupMeterSet
 
 _STALE: Final = (
-    "this handle is not good any more: the message was settled, given back or delivered again since; poll again"
+    "this handle is not good any more: its time is up, or the message was settled, given back or delivered again "
+    "since; poll again"
 )
 _NONE: Final = BitMap64()
 
@@ -260,6 +261,7 @@ class Settlement:
     async def _settle_handles(
         self, verdict: Verdict, handles: Sequence[Handle], show: Callable[[Handle, Outcome], Fate]
     ) -> list[Fate]:
+        """A handle that is named twice settles once: the second time it is as stale as in a later request."""
         by_poll: dict[tuple[GroupNumber, str, int, int], list[Handle]] = {}
         for handle in handles:
             by_poll.setdefault((handle.group, handle.topic, handle.partition, handle.lease), []).append(handle)
@@ -278,7 +280,13 @@ class Settlement:
             for handle in alike:
                 found[handle] = stale if handle.offset in outcome.refused else show(handle, outcome)
         await pending.safe()
-        return [found[handle] for handle in handles]
+        fates: list[Fate] = []
+        for handle in handles:
+            fate = found[handle]
+            fates.append(fate)
+            if fate.refusal is None and verdict.counter is not None:  # extending is not counted, and ends no handle
+                found[handle] = Fate(StaleHandle(_STALE))
+        return fates
 
     def _claim_of(self, alike: Sequence[Handle]) -> Claim:
         """Of handles of one poll on one partition."""

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
 
-from goqueue.broker.alarms import Alarms
 from goqueue.broker.coordination import Coordination
 from goqueue.broker.partition import Partition
 from goqueue.broker.read import PartitionReader
@@ -19,10 +18,9 @@ from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
 from goqueue.delivery.delivery import Delivery
 from goqueue.delivery.selection import LANES
-from goqueue.delivery.statistics import LaneStats, LaneTally, waited_ms
+from goqueue.delivery.statistics import LaneTally, Served, ServedCounts, waited_ms
 from goqueue.groups.group import Group
 from goqueue.model.errors import DamagedData, OffsetOutOfRange, Quarantined, Unavailable
-from goqueue.model.names import GroupNumber
 from goqueue.storage.lane_index import LaneIndex, ViewMissing
 from goqueue.storage.segment import Segment
 from goqueue.telemetry.meters import OTHER_TOPICS, Consumption, GroupMeterSet
@@ -35,6 +33,8 @@ _SEGMENTS: Final = 16
 """The same for segments that are counted."""
 _LOADS: Final = 100
 """How often a view is loaded that is not there when it is looked at: others may need the memory more."""
+
+_NONE_SERVED: Final = ServedCounts()
 
 
 class LaneStanding(NamedTuple):
@@ -100,7 +100,7 @@ class Statistics:
         topics: TopicCatalogue,
         coordination: Coordination,
         reader: PartitionReader,
-        alarms: Alarms,
+        monotonic: Callable[[], int],
         clock: Callable[[], int],
         meters: GroupMeterSet,
     ) -> None:
@@ -108,17 +108,8 @@ class Statistics:
         self._coordination = coordination
         self._reader = reader
         self._clock = clock
-        self._monotonic = alarms.monotonic
+        self._monotonic = monotonic
         self._meters = meters
-        alarms.on_lapsed = self._count_lapsed
-
-    def _count_lapsed(self, partition: Partition, number: GroupNumber, lapsed: int, dead: int) -> None:
-        """Alarms know groups by their numbers."""
-        group = self._coordination.machine.by_number.get(number)
-        if group is not None:
-            self._meters.settled(group.name, partition.topic.name, "lapsed", lapsed)
-            if dead:
-                self._meters.died(group.name, partition.topic.name, "lapsed", dead)
 
     # --- lanes
 
@@ -171,10 +162,8 @@ class Statistics:
         if not self._is_there(group):
             return None
         waited = self._waited(group, partition, tally)
-        stats = self._stats(group, partition)
-        return list(
-            map(LaneStanding, tally.ready, tally.in_flight, stats.served, waited, stats.last_served),
-        )
+        served = self._served(group, partition)
+        return list(map(LaneStanding, tally.ready, tally.in_flight, served.messages, waited, served.last))
 
     async def _load(self, partition: Partition, segment: Segment, first: int) -> bool:
         """A segment's views: reading a record there brings them into memory, aside. False when that cannot be."""
@@ -216,9 +205,9 @@ class Statistics:
         deliveries = partition.deliveries
         return LaneTally(lanes, deliveries.delivery(group.number), deliveries, start=start, end=end)
 
-    def _stats(self, group: Group, partition: Partition) -> LaneStats:
-        found = partition.deliveries.lane_stats.get(group.number) if partition.sidecar is not None else None
-        return LaneStats() if found is None else found
+    def _served(self, group: Group, partition: Partition) -> Served:
+        counts = partition.deliveries.served if partition.sidecar is not None else _NONE_SERVED
+        return counts.of(group.number)
 
     def _waited(self, group: Group, partition: Partition, tally: LaneTally) -> list[int]:
         selection = partition.deliveries.selections.get(group.number) if partition.sidecar is not None else None

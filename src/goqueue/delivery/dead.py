@@ -8,10 +8,13 @@ else is published in its place.
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from goqueue.delivery.records import HeldDeath, Mourned, Reason
+from goqueue.delivery.records import MOST_BYTES, HeldDeath, Mourned, Reason
 from goqueue.model.names import GroupNumber
+
+_DEATH_BYTES: Final = 48
+"""What one takes in a record, at most, beside its detail."""
 
 
 class Death(NamedTuple):
@@ -63,9 +66,24 @@ class Outbox:
         """Messages from `end` on were lost."""
         self._deaths = deque(death._replace(void=death.void or death.offset >= end) for death in self._deaths)
 
-    def to_record(self) -> Mourned:
-        return Mourned(self.first, tuple(HeldDeath(*death) for death in self._deaths))
+    def to_records(self) -> Iterator[Mourned]:
+        """As many as are needed for none to be too large; one, if there are no letters."""
+        first, size = self.first, 0
+        deaths: list[HeldDeath] = []
+        for death in self._deaths:
+            taken = _DEATH_BYTES + len(death.detail.encode())
+            if deaths and size + taken > MOST_BYTES:
+                yield Mourned(first, tuple(deaths))
+                first, size = first + len(deaths), 0
+                deaths = []
+            deaths.append(HeldDeath(*death))
+            size += taken
+        yield Mourned(first, tuple(deaths))
 
     def restore(self, record: Mourned) -> None:
-        self.first = record.first
-        self._deaths = deque(Death(*held) for held in record.deaths)
+        """Add what one of them says. Raises a ValueError when one before it is missing."""
+        if not self._deaths:
+            self.first = record.first
+        elif record.first != self.next:
+            raise ValueError(f"the next dead letter has number {self.next}, not {record.first}")
+        self._deaths.extend(Death(*held) for held in record.deaths)

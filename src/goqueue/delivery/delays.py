@@ -12,7 +12,7 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from goqueue.base.offset_sets import cut_below
+from goqueue.base.offset_sets import column, cut_below
 from goqueue.base.wheel import TimerWheel
 
 _STEP_MS: Final = 5
@@ -113,7 +113,7 @@ class Delays:
         for era in self._eras:
             if era is not current:
                 era.wheel.cancel_all(moved)
-        for offset in moved:
+        for offset in column(moved):
             current.wheel.insert(offset, deliver_at)
         self.moved += len(moved)
 

@@ -7,7 +7,8 @@ Beside the hard state, which the log tells, there is soft state: what is selecte
 are over by a clock that never steps (`arm`, `lapse_due`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice, zip_longest
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ from pyroaring import BitMap64
 
 from goqueue.base.deadlines import Deadlines
 from goqueue.base.number_map import NumberMap
-from goqueue.base.offset_sets import cut_below, cut_from, first_gap, pack, ranged, unpack
+from goqueue.base.offset_sets import column, cut_below, cut_from, first_gap, pack, ranged, unpack, within
 from goqueue.delivery import commands, records
 from goqueue.delivery.dead import Death, Outbox
 from goqueue.delivery.delays import Delays
@@ -49,7 +50,7 @@ from goqueue.delivery.records import (
     Started,
 )
 from goqueue.delivery.selection import Selection, ready_of
-from goqueue.delivery.statistics import LaneStats
+from goqueue.delivery.statistics import ServedCounts
 from goqueue.machine.shape import Decision
 from goqueue.model import limits
 from goqueue.model.errors import Conflict, DamagedData
@@ -135,8 +136,8 @@ class Deliveries:
         """When messages are due that were moved to another time."""
         self._selections: dict[GroupNumber, Selection] = {}
         """Soft."""
-        self.lane_stats: dict[GroupNumber, LaneStats] = {}
-        """Soft: of groups that were served something since the start."""
+        self.served = ServedCounts()
+        """Soft: what groups were served since the start."""
         self._deadlines: Deadlines[Hold] = Deadlines()
         """Soft: holds that end."""
         self._of_hold: dict[Hold, GroupNumber] = {}
@@ -178,6 +179,11 @@ class Deliveries:
     def active_groups(self) -> list[GroupNumber]:
         """Those with more to say than a low mark: only they have something in flight, or waiting."""
         return list(self._active)
+
+    @property
+    def taken(self) -> BitMap64:
+        """Offsets that any group was delivered and may still try again, or bury."""
+        return BitMap64.union(BitMap64(), *(active.taken for active in self._active.values()))
 
     def waiting(self, group: GroupNumber) -> int:
         """How many offsets failed and are not tried again yet."""
@@ -240,21 +246,21 @@ class Deliveries:
         if found is None:
             delivery = self.delivery(group)
             keyed = mode is Mode.KEY
-            found = KeyedSelection(delivery.low, delivery.keys) if keyed else Selection(delivery.low)
+            found = KeyedSelection(delivery.low, self._keys_of(delivery)) if keyed else Selection(delivery.low)
             self._selections[group] = found
         return found
+
+    def _keys_of(self, delivery: Delivery) -> dict[int, int]:
+        """Of what holds up its key: what was delivered, unless it was cancelled then, after a clock had gone back."""
+        if not self.cancelled:
+            return delivery.keys
+        held = delivery.taken
+        return {offset: key for offset, key in delivery.keys.items() if offset in held or offset not in self.cancelled}
 
     @property
     def selections(self) -> dict[GroupNumber, Selection]:
         """Those there are, to look at."""
         return self._selections
-
-    def serve(self, group: GroupNumber, taken: Sequence[int], wall: int) -> None:
-        """A poll of the group was given so many of each lane. Only counted."""
-        stats = self.lane_stats.get(group)
-        if stats is None:
-            stats = self.lane_stats[group] = LaneStats()
-        stats.serve(taken, wall)
 
     @property
     def pending(self) -> BitMap64:
@@ -271,6 +277,9 @@ class Deliveries:
     def _free(self, group: GroupNumber, offsets: BitMap64) -> None:
         selection = self._selections.get(group)
         if selection is not None and offsets:
+            if offsets.intersect(self.cancelled):  # they were delivered before a clock went back
+                selection.settle(offsets & self.cancelled)
+                offsets = offsets - self.cancelled
             selection.free(offsets)
 
     # --- time (soft)
@@ -333,7 +342,7 @@ class Deliveries:
         try:
             event = records.decode(record)
             self._changes[type(event)](event)
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, LookupError) as error:
             raise DamagedData(
                 f"offset {offset} of a sidecar log is not understood ({error}); start the version that wrote it"
             ) from error
@@ -344,9 +353,11 @@ class Deliveries:
             yield records.encode(Resting(lows))
         for group, delivery in self._active.items():
             yield records.encode(delivery.to_record(group))
-        yield records.encode(self.outbox.to_record())
+        for mourned in self.outbox.to_records():
+            yield records.encode(mourned)
         if self.cancelled or self.moved:
-            yield records.encode(Postponed(pack(self.cancelled), tuple(self.moved.items())))
+            for cancelled, moved in zip_longest(_packed(self.cancelled), _pairs(self.moved)):
+                yield records.encode(Postponed(cancelled or pack(_EMPTY), moved or ()))
 
     # --- decisions about groups
 
@@ -435,7 +446,7 @@ class Deliveries:
         dead = BitMap64()
         until: dict[int, int] = {}
         by_span: dict[int, list[int]] = {}
-        for offset in good:
+        for offset in column(good):
             failed = delivery.deliveries_of(offset) + 1
             if failed > retries.most:
                 dead.add(offset)
@@ -478,7 +489,7 @@ class Deliveries:
             events.append(Lapsed(command.group, poll, until))
             for lease in mine:
                 most = command.retries.most
-                failed = [offset for offset in lease.offsets if active.deliveries_of(offset) + 1 > most]
+                failed = [offset for offset in column(lease.offsets) if active.deliveries_of(offset) + 1 > most]
                 dead.update(failed)
         events += _end(command.group, dead, Reason.LAPSED, now, dead_letters=command.retries.dead_letters)
         return Decision([records.encode(event) for event in events], dead)
@@ -556,7 +567,7 @@ class Deliveries:
 
     def _apply_forgotten(self, event: Forgotten) -> None:
         self._drop(event.group)
-        self.lane_stats.pop(event.group, None)
+        self.served.forget(event.group)
 
     def _drop(self, group: GroupNumber) -> None:
         self._selections.pop(group, None)
@@ -652,7 +663,7 @@ class Deliveries:
             selection.withdraw(offsets)
         self.outbox.add(
             Death(event.group, offset, event.reason, delivery.deliveries_of(offset), event.at, event.detail)
-            for offset in offsets
+            for offset in column(offsets)
         )
 
     def _apply_buried(self, event: Buried) -> None:
@@ -671,6 +682,8 @@ class Deliveries:
         offsets = unpack(event.offsets)
         self.cancelled |= offsets
         self.delays.drop(offsets)
+        for number, selection in self._selections.items():
+            selection.settle(offsets - self.delivery(number).taken)
         for offset in [offset for offset in self.moved if offset in offsets] if self.moved else ():
             del self.moved[offset]
         for group, low in self._resting:
@@ -680,7 +693,7 @@ class Deliveries:
             self._rest(group, delivery)
 
     def _apply_moved(self, event: Moved) -> None:
-        self.moved.update((offset, event.deliver_at) for offset in unpack(event.offsets))
+        self.moved.update((offset, event.deliver_at) for offset in column(unpack(event.offsets)))
 
     def forget_below(self, start: int) -> None:
         """The log begins there by now: what was cancelled or moved before is no longer needed."""
@@ -701,12 +714,30 @@ class Deliveries:
             self._of_hold[hold] = event.group
 
     def _apply_postponed(self, event: Postponed) -> None:
-        self.cancelled = unpack(event.cancelled)
-        self.moved = dict(event.moved)
+        self.cancelled |= unpack(event.cancelled)
+        self.moved.update(event.moved)
 
 
 def _decided(event: Event) -> Decision:
     return Decision([records.encode(event)], None)
+
+
+def _packed(offsets: BitMap64) -> Iterator[bytes]:
+    """In as many parts as are needed for none to be too large for a snapshot."""
+    packed = pack(offsets)
+    if len(packed) <= records.MOST_BYTES:
+        yield packed
+        return
+    half = within(offsets, 0, offsets[len(offsets) // 2])
+    yield from _packed(half)
+    yield from _packed(offsets - half)
+
+
+def _pairs(moved: dict[int, int]) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Offsets and times, as many at once as fit."""
+    rest = iter(moved.items())
+    while pairs := tuple(islice(rest, records.MOST_MOVED)):
+        yield pairs
 
 
 def _end(

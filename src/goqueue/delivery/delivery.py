@@ -15,7 +15,7 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from goqueue.base.offset_sets import cut_below, cut_from, pack, ranged, unpack, within
+from goqueue.base.offset_sets import column, cut_below, cut_from, pack, ranged, unpack, within
 from goqueue.delivery.holds import Hold, Lease, Wait
 from goqueue.delivery.records import Delivered, HeldLease, HeldTry, HeldWait, Leased
 from goqueue.delivery.settled import SettledSet
@@ -72,7 +72,7 @@ class Delivery:
     @property
     def unsettled(self) -> int:
         """Offsets that were delivered and are not settled: what this costs."""
-        return len(self.taken) + len(self.tries)
+        return len(self.taken) + len(self.tries) - self.taken.intersection_cardinality(self.tries.offsets)
 
     def held_by(self, holder: str) -> int:
         """Offsets leased to one holder."""
@@ -112,7 +112,7 @@ class Delivery:
 
     def _lapsed_of(self, poll: int, offsets: BitMap64) -> BitMap64:
         tried = (offsets & self.tries.offsets) - self.taken
-        return BitMap64([offset for offset in tried if self.tries[offset].poll == poll])
+        return BitMap64([offset for offset in column(tried) if self.tries[offset].poll == poll])
 
     def below(self, below: int, to: int, holder: str) -> BitMap64:
         """What a commit settles: what polls up to `to` were delivered below an offset, and still may settle."""
@@ -159,7 +159,8 @@ class Delivery:
         self.leases.setdefault(event.poll, []).append(lease)
         self.taken |= offsets
         if event.keys:
-            self.keys.update((offset, key) for offset, key in zip(offsets, unpack_keys(event.keys), strict=True) if key)
+            hashes = zip(column(offsets), unpack_keys(event.keys), strict=True)
+            self.keys.update((offset, key) for offset, key in hashes if key)
         return lease
 
     def raise_to(self, start: int) -> BitMap64:
@@ -198,13 +199,14 @@ class Delivery:
                 left -= lease.offsets.intersection_cardinality(offsets)
                 lease.offsets -= offsets
             self._keep_leases(poll, leases)
-        if self.waits:
-            for wait in self.waits:
-                wait.offsets -= offsets
-            self.ended += [wait for wait in self.waits if not wait.offsets]
-            self.waits = [wait for wait in self.waits if wait.offsets]
-        self.dead -= offsets
         self.taken -= offsets
+        if not left:
+            return
+        for wait in self.waits:
+            wait.offsets -= offsets
+        self.ended += [wait for wait in self.waits if not wait.offsets]
+        self.waits = [wait for wait in self.waits if wait.offsets]
+        self.dead -= offsets
 
     def _keep_leases(self, poll: int, leases: list[Lease]) -> None:
         """Those that still hold something."""
@@ -219,7 +221,9 @@ class Delivery:
         if self.tries:
             self.tries.forget(offsets)
         if self.keys:
-            for offset in offsets if len(offsets) <= len(self.keys) else [key for key in self.keys if key in offsets]:
+            for offset in (
+                column(offsets) if len(offsets) <= len(self.keys) else [key for key in self.keys if key in offsets]
+            ):
                 self.keys.pop(offset, None)
 
     def fail(self, offsets: BitMap64, poll: int) -> None:
@@ -267,7 +271,7 @@ class Delivery:
         for lease in leases:
             given |= lease.offsets
         self._let_go(given)
-        for offset in given if self.keys else ():
+        for offset in column(given) if self.keys else ():
             if offset not in self.tries:
                 self.keys.pop(offset, None)
         return given

@@ -9,16 +9,16 @@ without a key are never in line. A delayed message joins its key's line when it 
 """
 
 from collections import deque
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
 
-from goqueue.base.offset_sets import cut_below, cut_from, gathered, within
+from goqueue.base.offset_sets import column, cut_below, cut_from, gathered, within
 from goqueue.codec import Flag, Scan
 from goqueue.delivery.delivery import Delivery
 from goqueue.delivery.selection import Held, Selection, ready_of
 from goqueue.model import limits
+from goqueue.model.record import Lane
 from goqueue.storage.lane_index import LaneIndex
 
 _NO_KEY: Final = int(Flag.NO_KEY)
@@ -29,12 +29,16 @@ _HASH_OF_ZERO: Final = 1
 
 
 class ReadAhead(Exception):
-    """The keys of records are needed: read from `first` on, below `end`, and feed them in."""
+    """The keys of records are needed: read from `first` on, below `end`, and feed them in.
 
-    def __init__(self, first: int, end: int) -> None:
+    With `only`, of those between just these, which may be far apart.
+    """
+
+    def __init__(self, first: int, end: int, only: BitMap64 | None = None) -> None:
         super().__init__(first, end)
         self.first = first
         self.end = end
+        self.only = only
 
 
 class _InLine(NamedTuple):
@@ -45,7 +49,7 @@ class _InLine(NamedTuple):
 class KeyedSelection(Selection):
     """Of one group in key mode on one partition."""
 
-    __slots__ = ("_cursor", "_heads", "_heads_of", "_in_line", "_lines", "_start", "_unread")
+    __slots__ = ("_cursor", "_has_read", "_heads", "_heads_of", "_in_line", "_lines", "_start", "_unread")
 
     def __init__(self, low: int, keys: dict[int, int]) -> None:
         """`keys` are those of the messages that were delivered and are not settled: each is its key's head."""
@@ -58,10 +62,13 @@ class KeyedSelection(Selection):
         """How many heads a key has: one; after a restart more, where a dead one did not hold up the next."""
         self._lines: dict[int, deque[_InLine]] = {}
         """By key, what is behind its head; a key that has a head is in here."""
-        self._in_line = 0
+        self._in_line = BitMap64()
+        """All that are behind a head."""
         self._start = 0
         self._unread = BitMap64()
         """Ready, but their keys are not known."""
+        self._has_read = False
+        """Whether some of those were read for whoever is looking."""
         for offset, key in keys.items():
             self._lines.setdefault(key, deque())
             self._lead(offset, key)
@@ -72,7 +79,7 @@ class KeyedSelection(Selection):
         """Heads that were delivered before can be picked again; others are delayed ones that are due."""
         self.settle(within(offsets, 0, self._start))  # retention went past them while somebody had them
         offsets = within(offsets, self._start, limits.MAX_OFFSET)
-        known = BitMap64([offset for offset in offsets if offset in self._heads])
+        known = BitMap64([offset for offset in column(offsets) if offset in self._heads])
         self._unsorted |= known
         unknown = offsets - known
         cut_from(unknown, self._cursor)  # from there on they are read anyway
@@ -82,10 +89,10 @@ class KeyedSelection(Selection):
         """Whoever is behind them comes next."""
         self.withdraw(offsets)
         heads = self._heads
-        gone = [offset for offset in offsets if offset in heads] if len(offsets) <= len(heads) else [
+        gone = [offset for offset in column(offsets) if offset in heads] if len(offsets) <= len(heads) else [
             offset for offset in heads if offset in offsets
         ]  # fmt: skip
-        if self._in_line and len(gone) < len(offsets):
+        if len(gone) < len(offsets) and offsets.intersect(self._in_line):
             self._leave(offsets)
         for offset in gone:
             self._advance(heads.pop(offset))
@@ -95,7 +102,7 @@ class KeyedSelection(Selection):
         for key, line in self._lines.items():
             if any(each.offset in offsets for each in line):
                 self._lines[key] = deque(each for each in line if each.offset not in offsets)
-        self._in_line = sum(map(len, self._lines.values()))
+        self._in_line -= offsets
 
     def _lead(self, offset: int, key: int) -> None:
         """It is its key's head."""
@@ -111,7 +118,7 @@ class KeyedSelection(Selection):
         line = self._lines[key]
         if line:
             head = line.popleft()
-            self._in_line -= 1
+            self._in_line.discard(head.offset)
             self._lead(head.offset, key)
             self._staged[head.lane].add(head.offset)
         else:
@@ -121,19 +128,28 @@ class KeyedSelection(Selection):
     def is_idle(self) -> bool:
         return super().is_idle and not self._in_line and not self._unread
 
+    def is_urgent(self, lanes: LaneIndex) -> bool:
+        return bool(self._staged[Lane.CRITICAL]) or bool(lanes.after(Lane.CRITICAL, self._cursor, 1)[0])
+
     # --- staging
 
     def stage(self, lanes: LaneIndex, delivery: Delivery, held: Held, *, start: int, end: int, want: int) -> None:
-        """Raises ReadAhead as long as there is more to be found."""
+        """Raises ReadAhead as long as there is more to be found.
+
+        Many may come due at once: some of them are read each time, and more only if that is not enough.
+        """
         if start > self._start:
             self._forget_below(start, delivery)
         self._drop_below(start)
         self._sort(lanes, delivery, held)
-        if self._unread:
-            first = self._unread.min()
-            raise ReadAhead(first, first + 1)
-        if sum(map(len, self._staged)) < want and self._cursor < end and self._in_line < limits.MAX_IN_LINE:
+        is_short, has_room = sum(map(len, self._staged)) < want, len(self._in_line) < limits.MAX_IN_LINE
+        if self._unread and has_room and (is_short or not self._has_read):
+            some = self._unread[: limits.GATHERED_AT_ONCE]
+            self._has_read = True
+            raise ReadAhead(some.min(), some.max() + 1, some)
+        if is_short and has_room and self._cursor < end:
             raise ReadAhead(self._cursor, end)
+        self._has_read = False
 
     def _forget_below(self, start: int, delivery: Delivery) -> None:
         """Retention went on: what was not delivered and lies below holds up nobody any more."""
@@ -143,14 +159,22 @@ class KeyedSelection(Selection):
             cut_below(offsets, start)
         for key, line in self._lines.items():
             self._lines[key] = deque(each for each in line if each.offset >= start)
-        self._in_line = sum(map(len, self._lines.values()))
+        cut_below(self._in_line, start)
         self.settle(BitMap64([offset for offset in self._heads if offset < start and offset not in delivery.taken]))
 
     def feed(self, scan: Scan, next_offset: int, delivery: Delivery, held: Held, *, first: int) -> None:
         """Records that were read from `first` on: each gets into its key's line, if it may be delivered at all."""
-        if first != self._cursor and first not in self._unread:
-            return  # another poll was faster
-        ready = ready_of(gathered(scan.offsets), delivery, held)
+        if first == self._cursor:  # else another poll was faster
+            self._cursor = next_offset
+            self._line_up(scan, ready_of(gathered(scan.offsets), delivery, held))
+
+    def feed_some(self, scan: Scan, read: BitMap64, delivery: Delivery, held: Held) -> None:
+        """The same for some whose keys were not known."""
+        wanted = read & self._unread
+        self._unread -= read
+        self._line_up(scan, ready_of(gathered(scan.offsets) & wanted, delivery, held))
+
+    def _line_up(self, scan: Scan, ready: BitMap64) -> None:
         ready -= self._reserved
         for offset, key, lane, flags in zip(scan.offsets, scan.key_hashes, scan.lanes, scan.flags, strict=True):
             if offset not in ready:
@@ -164,13 +188,10 @@ class KeyedSelection(Selection):
                 self._staged[lane].add(offset)
             else:
                 self._lines[key].append(_InLine(offset, lane))
-                self._in_line += 1
-        if first == self._cursor:
-            self._cursor = next_offset
-        self._unread.discard(first)
+                self._in_line.add(offset)
 
     # --- leasing
 
-    def keys_of(self, offsets: Iterable[int]) -> list[int]:
+    def keys_of(self, offsets: BitMap64) -> list[int]:
         """What a lease writes down of them, for the next life."""
-        return [self._heads.get(offset, _KEYLESS) for offset in offsets]
+        return [self._heads.get(offset, _KEYLESS) for offset in column(offsets)]

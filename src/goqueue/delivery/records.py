@@ -6,11 +6,17 @@ end of a struct, or a new struct with a new number; never change the meaning of 
 """
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
+from goqueue.model import limits
 from goqueue.model.names import GroupNumber
+
+MOST_BYTES: Final = 1 * limits.MIB
+"""What a snapshot puts into one field: more is spread over several records of the same kind."""
+MOST_MOVED: Final = 50_000
+"""As many pairs, of up to 19 bytes each, are less than that."""
 
 
 class Reason(IntEnum):
@@ -243,14 +249,14 @@ class HeldDeath(NamedTuple):
 
 
 class Mourned(_Event, frozen=True, array_like=True, tag=23):
-    """Dead letters that are not written yet; the first has number `first`."""
+    """Dead letters that are not written yet; the first has number `first`. If many, the next record goes on."""
 
     first: int
     deaths: tuple[HeldDeath, ...]
 
 
 class Postponed(_Event, frozen=True, array_like=True, tag=24):
-    """What was cancelled, and what was moved to which time."""
+    """What was cancelled, and what was moved to which time. If that is much, the next record has more of it."""
 
     cancelled: bytes
     moved: tuple[tuple[int, int], ...]

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from pyroaring import BitMap64
 
 from goqueue.base.fair_shares import FairShares
-from goqueue.base.offset_sets import cut_below
+from goqueue.base.offset_sets import cut_below, cut_from
 from goqueue.delivery.delivery import Delivery
 from goqueue.model import limits
 from goqueue.model.record import Lane
@@ -105,14 +105,20 @@ class Selection:
                 cut_below(offsets, start)
 
     def _sort(self, lanes: LaneIndex, delivery: Delivery, held: Held) -> None:
-        """In slices, until there is something: a burst of delayed messages may be large, and a poll is not."""
-        while self._unsorted:
+        """In slices, until there is something: a burst of delayed messages may be large, and a poll is not.
+
+        A segment at a time: not all of their views may fit into memory at once.
+        """
+        count = 0
+        while self._unsorted and (count < limits.SORTED_AT_ONCE or not self.has_staged):
             some = self._unsorted[: limits.SORTED_AT_ONCE]
-            for lane, offsets in enumerate(lanes.sort(ready_of(some.copy(), delivery, held) - self._reserved)):
-                self._staged[lane] |= offsets
+            by_lane, end = lanes.sort(some)
+            cut_from(some, end)
+            for lane, offsets in enumerate(by_lane):
+                if offsets:
+                    self._staged[lane] |= ready_of(offsets, delivery, held) - self._reserved
             self._unsorted -= some
-            if self.has_staged:
-                break
+            count += len(some)
 
     @property
     def has_staged(self) -> bool:

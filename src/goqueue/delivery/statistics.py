@@ -6,29 +6,54 @@ old, or no message, when it is read counts until then.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pyroaring import BitMap64
 
+from goqueue.base.number_map import NumberMap
 from goqueue.delivery.delivery import Delivery
 from goqueue.delivery.selection import LANES, Held, Selection
+from goqueue.model.names import GroupNumber
 from goqueue.storage.lane_index import LaneIndex
 
 
-class LaneStats:
-    """What a group was served of each lane since the broker started, and when that was last, in Unix time."""
+class Served(NamedTuple):
+    """By lane."""
 
-    __slots__ = ("last_served", "served")
+    messages: list[int]
+    last: list[int | None]
+    """In Unix time."""
+
+
+class ServedCounts:
+    """What each group was served of each lane since the broker started. There may be many groups, so it is small."""
+
+    __slots__ = ("_last", "_messages")
 
     def __init__(self) -> None:
-        self.served = [0] * LANES
-        self.last_served: list[int | None] = [None] * LANES
+        self._messages = NumberMap()
+        self._last = NumberMap()
 
-    def serve(self, taken: Sequence[int], wall: int) -> None:
+    def of(self, group: GroupNumber) -> Served:
+        keys = [_key(group, lane) for lane in range(LANES)]
+        return Served([self._messages.get(key) or 0 for key in keys], [self._last.get(key) for key in keys])
+
+    def serve(self, group: GroupNumber, taken: Sequence[int], wall: int) -> None:
         """A poll was given so many of each lane."""
         for lane, count in enumerate(taken):
             if count:
-                self.served[lane] += count
-                self.last_served[lane] = wall
+                key = _key(group, lane)
+                self._messages.set(key, (self._messages.get(key) or 0) + count)
+                self._last.set(key, wall)
+
+    def forget(self, group: GroupNumber) -> None:
+        for lane in range(LANES):
+            self._messages.pop(_key(group, lane))
+            self._last.pop(_key(group, lane))
+
+
+def _key(group: GroupNumber, lane: int) -> int:
+    return group * LANES + lane
 
 
 def waited_ms(ready: Sequence[int], selection: Selection | None, now: int) -> list[int]:

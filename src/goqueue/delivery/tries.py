@@ -4,10 +4,12 @@ Nearly all messages succeed, so this is small; but it is looked at with every po
 Invariant: `offsets` are the keys.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from pyroaring import BitMap64
+
+from goqueue.base.offset_sets import column
 
 
 class Try(NamedTuple):
@@ -36,12 +38,12 @@ class Tries(dict[int, Try]):
 
     def forget(self, offsets: BitMap64) -> None:
         """Those of them that are here."""
-        for offset in offsets & self.offsets:
+        for offset in column(offsets & self.offsets):
             super().__delitem__(offset)
         self.offsets -= offsets
 
-    def fail(self, offsets: Iterable[int], poll: int) -> None:
+    def fail(self, offsets: BitMap64, poll: int) -> None:
         """One more delivery of each failed."""
-        for offset in offsets:
+        for offset in column(offsets):
             known = self.get(offset)
             self[offset] = Try(1 if known is None else known.deliveries + 1, poll)

@@ -33,6 +33,7 @@ class Member:
         "joined",
         "owned",
         "parked",
+        "passed_over",
         "poll",
         "seen_at",
         "told",
@@ -70,6 +71,8 @@ class Member:
         """Soft: what it was told to give up and has been heard of since."""
         self.turn = 0
         """Soft: which of its partitions is looked at first by the next poll."""
+        self.passed_over: dict[Part, int] = {}
+        """Soft: partitions its last polls did not come to, because others had something critical, and since when."""
         self.auto_committed_at = now
         """Soft: when what it was delivered was last settled without its asking."""
 

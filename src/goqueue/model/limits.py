@@ -63,6 +63,7 @@ MAX_CLEANER_BYTES: Final = 128 * MIB
 REMEMBERED_RUNS: Final = 5
 """Rows of consecutive messages remembered per producer and partition, to recognise what comes again."""
 MAX_PRODUCERS_PER_PARTITION: Final = 10_000
+"""Of clients; the broker's own are counted apart, up to as many."""
 PRODUCER_EXPIRY_MS: Final = 24 * 3600 * 1000
 OWN_PRODUCERS: Final = 2**61
 """Producer ids from here on are the broker's own: never given out, not forgotten for being idle, and free to begin at
@@ -103,8 +104,10 @@ STAGED_AT_ONCE: Final = 65_536
 """Offsets of a lane looked at in one go, when many of them are settled or held."""
 FIRED_AT_ONCE: Final = 5_000
 """Delayed messages of a partition that become ready before others get a turn."""
-TURN_S: Final = 0.003
-"""How long what is due may keep the loop before others get a turn."""
+GATHERED_AT_ONCE: Final = 256
+"""Offsets far apart that are read in one go."""
+TURN_S: Final = 0.002
+"""How long what is due, or a poll, may keep the loop before others get a turn."""
 STARVING_MS: Final = 30_000
 """A lane that has something and was not served for so long is served next."""
 MAX_IN_LINE: Final = 50_000

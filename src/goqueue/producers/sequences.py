@@ -4,16 +4,18 @@ A producer counts its messages; each record carries producer id, producer epoch 
 the runs of records in offset order, the same live and when the log is read again, so both end in the same
 state. `check` asks it before an append, `add` tells it after: constant time, nothing per message.
 
-Invariants: a producer's runs follow each other in sequence without a gap, so a sequence has one offset; the
-producers are in the order of their last record, the longest idle first; a record is folded once, because what
-lies below the table's `end` is known already. Hence a table must be built anew when its log is truncated.
+Invariants: a producer's runs follow each other in sequence without a gap, so a sequence has one offset; a record is
+folded once, because what lies below the table's `end` is known already. Hence a table must be built anew when its
+log is truncated. Clients' producers and the broker's own are kept apart, each in the order of their last record, the
+longest idle first: work of the broker never makes it forget a client.
 
 It knows no clock, no disk and no message. To change the bytes: raise `VERSION`, read the old version too, add
 golden bytes, `docs/internals/producers.md`.
 """
 
 import struct
-from itertools import islice
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from goqueue.model import limits
@@ -75,12 +77,14 @@ _ALL_NEW: Final = Verdict(())
 class ProducerTable:
     """Not for several threads at once."""
 
-    __slots__ = ("_producers", "end")
+    __slots__ = ("_clients", "_own", "end")
 
     def __init__(self) -> None:
         self.end = 0
         """The offset after the last record folded in."""
-        self._producers: dict[int, _State] = {}
+        self._clients: dict[int, _State] = {}
+        self._own: dict[int, _State] = {}
+        """The broker's own producers: see `limits.OWN_PRODUCERS`."""
 
     # --- asking
 
@@ -89,7 +93,7 @@ class ProducerTable:
 
         Raises ProducerFenced, OutOfSequence or UnknownProducer when they may not be appended.
         """
-        state = self._producers.get(producer.producer_id)
+        state = self._kind_of(producer.producer_id).get(producer.producer_id)
         if state is not None and state[1] == producer.sequence and state[0] == producer.producer_epoch:
             return _ALL_NEW
         return _look_back(producer, count, state)
@@ -108,11 +112,10 @@ class ProducerTable:
             sequence, offset, count = (sequence + known) & LAST_SEQUENCE, offset + known, count - known
         self.end = offset + count
         self._fold(producer_id, epoch, sequence, offset, count, timestamp)
-        if len(self._producers) > limits.MAX_PRODUCERS_PER_PARTITION:
-            self._evict()
+        self._evict()
 
     def _fold(self, producer_id: int, epoch: int, sequence: int, offset: int, count: int, timestamp: int) -> None:
-        producers = self._producers
+        producers = self._kind_of(producer_id)
         state = producers.get(producer_id)
         runs: _Runs = ()
         following = (sequence + count) & LAST_SEQUENCE
@@ -134,7 +137,7 @@ class ProducerTable:
     def merge(self, other: "ProducerTable") -> None:
         """Fold in what another table learned from the same log, up to a later record."""
         end = self.end
-        for producer_id, (epoch, following, timestamp, runs) in other._producers.items():
+        for producer_id, (epoch, following, timestamp, runs) in other._items():
             sequence = (following - _total(runs)) & LAST_SEQUENCE
             for offset, count in runs:
                 known = min(max(end - offset, 0), count)
@@ -146,53 +149,60 @@ class ProducerTable:
         self._evict()  # only now: who is idle here may have come back there
 
     def _evict(self) -> None:
-        """Forget the longest idle of too many producers."""
-        for producer_id in list(islice(self._producers, max(len(self) - limits.MAX_PRODUCERS_PER_PARTITION, 0))):
-            del self._producers[producer_id]
+        """Forget the longest idle of too many producers: of clients', and of the broker's own."""
+        for producers in (self._clients, self._own):
+            excess = len(producers) - limits.MAX_PRODUCERS_PER_PARTITION
+            if excess > 0:
+                for producer_id in list(islice(producers, excess)):
+                    del producers[producer_id]
 
     def expire(self, before: int) -> None:
-        """Forget the producers whose last record is from before this time (Unix ms)."""
-        gone = [
-            producer_id
-            for producer_id, state in self._producers.items()
-            if state[2] < before and producer_id < limits.OWN_PRODUCERS
-        ]
-        for producer_id in gone:
-            del self._producers[producer_id]
+        """Forget the clients' producers whose last record is from before this time (Unix ms)."""
+        for producer_id in [producer_id for producer_id, state in self._clients.items() if state[2] < before]:
+            del self._clients[producer_id]
 
     # --- as a whole
 
     def copy(self) -> "ProducerTable":
         twin = ProducerTable()
         twin.end = self.end
-        twin._producers = self._producers.copy()
+        twin._clients = self._clients.copy()
+        twin._own = self._own.copy()
         return twin
 
     @property
     def last_timestamp(self) -> int:
         """Of the newest record of any producer; 0 for an empty table."""
-        return next(reversed(self._producers.values()))[2] if self._producers else 0
+        newest = [next(reversed(producers.values())) for producers in (self._clients, self._own) if producers]
+        return max([state[2] for state in newest], default=0)
 
     @property
     def size(self) -> int:
         """About how many bytes of memory it holds."""
-        runs = sum(len(state[3]) for state in self._producers.values())
-        return _TABLE_BYTES + _PRODUCER_BYTES * len(self._producers) + _RUN_BYTES * runs
+        runs = sum(len(state[3]) for _, state in self._items())
+        return _TABLE_BYTES + _PRODUCER_BYTES * len(self) + _RUN_BYTES * runs
 
     def __len__(self) -> int:
-        return len(self._producers)
+        return len(self._clients) + len(self._own)
 
     def __eq__(self, other: object) -> bool:
         """The order counts: it says who is forgotten first."""
         if not isinstance(other, ProducerTable):
             return NotImplemented
-        return self.end == other.end and list(self._producers.items()) == list(other._producers.items())
+        return self.end == other.end and list(self._items()) == list(other._items())
+
+    def _kind_of(self, producer_id: int) -> dict[int, _State]:
+        return self._clients if producer_id < limits.OWN_PRODUCERS else self._own
+
+    def _items(self) -> Iterator[tuple[int, _State]]:
+        """Clients' producers, then the broker's own."""
+        return chain(self._clients.items(), self._own.items())
 
     # --- as bytes
 
     def to_bytes(self) -> bytes:
-        parts = [HEAD.pack(VERSION, self.end, len(self._producers))]
-        for producer_id, (epoch, following, timestamp, runs) in self._producers.items():
+        parts = [HEAD.pack(VERSION, self.end, len(self))]
+        for producer_id, (epoch, following, timestamp, runs) in self._items():
             parts.append(PRODUCER.pack(producer_id, epoch, following, timestamp, len(runs)))
             parts += [RUN.pack(*run) for run in runs]
         return b"".join(parts)
@@ -217,9 +227,10 @@ class ProducerTable:
             if len(data) < position:
                 raise ValueError("a producer table that ends before its last run does")
             runs = tuple(RUN.iter_unpack(data[first:position]))
-            if following < 0 or producer_id in table._producers or not _is_history(runs, end):
+            producers = table._kind_of(producer_id)
+            if following < 0 or producer_id in producers or not _is_history(runs, end):
                 raise ValueError(f"a producer table whose entry for producer {producer_id} makes no sense")
-            table._producers[producer_id] = epoch, following, timestamp, runs[-limits.REMEMBERED_RUNS :]
+            producers[producer_id] = epoch, following, timestamp, runs[-limits.REMEMBERED_RUNS :]
         if position != len(data):
             raise ValueError("a producer table that goes on after its last producer")
         table._evict()

@@ -1,10 +1,10 @@
 """The one cleaner: retention by time and bytes, compaction by key. Survivors keep their offsets.
 
-It works on sealed segments only. A segment is removed whole, or consecutive ones are rewritten without the
-records that may go and put in place of the old (`Log.replace`). A record whose deliver-at time has not come
-is never removed; its age runs from the later of append and delivery. A segment with damage in it is not
-rewritten: what cannot be read is not silently dropped. The newest sealed segment, when its views carry what was
-inherited, is emptied instead of removed.
+It works on sealed segments only. A segment is removed whole, or consecutive ones are rewritten without the records
+that may go and put in place of the old (`Log.replace`). A record whose deliver-at time has not come, or that is
+pending although the wall's clock has passed that time, is never removed; its age runs from the later of append and
+delivery. A segment with damage in it is not rewritten: what cannot be read is not silently dropped. The newest
+sealed segment, when its views carry what was inherited, is emptied instead of removed.
 
 Compaction remembers the newest offset of each key in the segments it is not done with, as many at a time as
 memory allows, and rewrites everything up to there, oldest first: a tombstone outlives the values it deletes. It
@@ -65,7 +65,7 @@ class _Rewritten(NamedTuple):
 def clean(log: Log, now: int, times: DueTimes = AS_WRITTEN) -> CleanReport:
     """Apply the log's retention and compaction settings as of `now`. May run beside the writer and readers.
 
-    `times` says when delayed records are due that were moved or cancelled.
+    `times` says which delayed records were moved or cancelled, and which are pending.
     """
     report = CleanReport(log.truncations)
     try:
@@ -136,7 +136,7 @@ def _latest(log: Log) -> list[int]:
 
 
 def _delayed(log: Log, entry: SealedSegment, cutoff: int, times: DueTimes) -> list[int]:
-    """Offsets of the segment's records that are to be delivered after `cutoff`."""
+    """Offsets of the segment's records that are to be delivered after `cutoff`, or are pending."""
     view = log.derived(_segment(log, entry)).views["delays"]
     return view.due_after(cutoff, times) if isinstance(view, DelayView) else []
 
@@ -188,7 +188,7 @@ def _compact(log: Log, now: int, times: DueTimes, report: CleanReport) -> None:
     waiting: set[int] = set()
     start = 0
     while dirty := [entry for entry in log.sealed if entry.base >= start and not entry.traits & Trait.COMPACTED]:
-        window = _gather(log, dirty, pending, is_pending, young)
+        window = _gather(log, dirty, pending, times, is_pending, young)
         waiting |= window.waiting
         for group in _groups(log, [entry for entry in log.sealed if entry.end <= window.end]):
             # A value in a segment that could not be rewritten is still deleted by its tombstone.
@@ -197,11 +197,13 @@ def _compact(log: Log, now: int, times: DueTimes, report: CleanReport) -> None:
             if any(entry.base in waiting for entry in group):
                 done = Trait(0)
                 waiting.add(group[0].base)  # the one that takes the group's place waits too
-            _rewrite(log, group, _survivors_of(window, is_pending, horizon), done, report)
+            _rewrite(log, group, _survivors_of(window, times, is_pending, horizon), done, report)
         start = window.end
 
 
-def _gather(log: Log, dirty: list[SealedSegment], pending: set[bytes], is_pending: IsPending, young: int) -> _Window:
+def _gather(
+    log: Log, dirty: list[SealedSegment], pending: set[bytes], times: DueTimes, is_pending: IsPending, young: int
+) -> _Window:
     """Read segments until there is no more room for keys."""
     newest: dict[bytes, int] = {}
     waiting: set[int] = set()
@@ -213,9 +215,10 @@ def _gather(log: Log, dirty: list[SealedSegment], pending: set[bytes], is_pendin
             runs = (item for item in walk(file, segment.extent) if isinstance(item, Run))
             for record in (record for run in runs for record in codec.decode(run.data, verified=True)):
                 tombstone = record.value is None and record.timestamp > young
-                if tombstone or record.key in pending or is_pending(record):
+                if tombstone or record.key in pending or is_pending(record) or times.is_held(record.offset):
                     waiting.add(entry.base)
-                if record.key is not None and not record.control and not is_pending(record):
+                counts = not record.control and not is_pending(record) and not times.is_cancelled(record.offset)
+                if record.key is not None and counts:
                     budget -= 0 if record.key in newest else len(record.key) + limits.REMEMBERED_KEY_BYTES
                     newest[record.key] = record.offset
         end = entry.end
@@ -239,16 +242,25 @@ def _pending_keys(log: Log, now: int, times: DueTimes) -> set[bytes]:
     return keys
 
 
-def _survivors_of(window: _Window, is_pending: IsPending, horizon: int) -> Keep:
+def _survivors_of(window: _Window, times: DueTimes, is_pending: IsPending, horizon: int) -> Keep:
     def keep(run: Run) -> list[bool]:
-        return [_survives(record, window, is_pending, horizon) for record in codec.decode(run.data, verified=True)]
+        return [
+            times.is_held(record.offset)
+            or (_survives(record, window, is_pending, horizon) and not _is_void(record, times))
+            for record in codec.decode(run.data, verified=True)
+        ]
 
     return keep
 
 
 def _is_pending(now: int, times: DueTimes, record: Record) -> bool:
     deliver_at = None if record.extension is None else record.extension.deliver_at
-    return deliver_at is not None and times.of(record.offset, deliver_at) > now
+    return deliver_at is not None and not times.is_due(record.offset, deliver_at, now)
+
+
+def _is_void(record: Record, times: DueTimes) -> bool:
+    """A value that was cancelled is none: it replaces no older one, and goes."""
+    return record.key is not None and not record.control and times.is_cancelled(record.offset)
 
 
 def _survives(record: Record, window: _Window, is_pending: IsPending, horizon: int) -> bool:

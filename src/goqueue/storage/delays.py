@@ -17,17 +17,39 @@ from goqueue.storage.views import View
 
 
 class DueTimes:
-    """When delayed records are due, where that is no longer what they say: moved to another time, or cancelled."""
+    """What records do not say themselves: which were moved to another time or cancelled, which are pending, and held.
 
-    __slots__ = ("_cancelled", "_moved")
+    One that is pending is not due, whatever the wall's clock shows: that clock may have stepped. One that is held was
+    delivered to somebody, and can still be given back or become a dead letter.
+    """
 
-    def __init__(self, moved: Mapping[int, int] | None = None, cancelled: BitMap64 | None = None) -> None:
+    __slots__ = ("_cancelled", "_held", "_moved", "_pending")
+
+    def __init__(
+        self,
+        moved: Mapping[int, int] | None = None,
+        cancelled: BitMap64 | None = None,
+        pending: BitMap64 | None = None,
+        held: BitMap64 | None = None,
+    ) -> None:
         self._moved = {} if moved is None else moved
         self._cancelled = BitMap64() if cancelled is None else cancelled
+        self._pending = BitMap64() if pending is None else pending
+        self._held = BitMap64() if held is None else held
 
     def of(self, offset: int, deliver_at: int) -> int:
-        """0 for one that is never delivered: then it need not be kept for that."""
+        """By the wall's clock. 0 for one that is never delivered: then it need not be kept for that."""
         return 0 if offset in self._cancelled else self._moved.get(offset, deliver_at)
+
+    def is_cancelled(self, offset: int) -> bool:
+        return offset in self._cancelled
+
+    def is_held(self, offset: int) -> bool:
+        return offset in self._held
+
+    def is_due(self, offset: int, deliver_at: int, time: int) -> bool:
+        """Whether it need not be kept for its delivery any more, when the wall's clock shows `time`."""
+        return offset not in self._pending and self.of(offset, deliver_at) <= time
 
 
 AS_WRITTEN: Final = DueTimes()
@@ -55,11 +77,11 @@ class DelayView:
         return DelayView(self._base)
 
     def due_after(self, time: int, times: DueTimes = AS_WRITTEN) -> list[int]:
-        """Offsets (absolute) of the records that are delivered later than `time`."""
+        """Offsets (absolute) of the records that are delivered later than `time`, or are pending."""
         return [
             self._base + offset
             for offset, due in zip(self.offsets, self.deliver_at, strict=True)
-            if times.of(self._base + offset, due) > time
+            if not times.is_due(self._base + offset, due, time)
         ]
 
     def __eq__(self, other: object) -> bool:

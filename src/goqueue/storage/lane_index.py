@@ -48,7 +48,10 @@ class LaneIndex:
         self._log = log
 
     def after(self, lane: int, first: int, count: int) -> tuple[BitMap64, int]:
-        """The first `count` offsets of a lane from `first` on, and up to where there are no others."""
+        """The first `count` offsets of a lane from `first` on, and up to where there are no others.
+
+        Fewer when a view is missing further on: what was found is not lost while that one is loaded.
+        """
         found = BitMap64()
         end = self._log.written.value
         at = first
@@ -57,6 +60,8 @@ class LaneIndex:
                 break
             counts = segment.lane_counts
             if counts is None or counts[lane]:
+                if segment.derived is None and at > first:
+                    break
                 members = self._lanes(segment)[lane]
                 begin = members.rank(at - segment.base - 1) if at > segment.base else 0
                 piece = members[begin : begin + count - len(found)]
@@ -68,24 +73,16 @@ class LaneIndex:
             at = found.max() + 1
         return found, max(at, first)
 
-    def sort(self, offsets: BitMap64) -> list[BitMap64]:
-        """These offsets by lane; those that are no longer there are in none."""
-        sorted_: list[BitMap64] = [BitMap64() for _ in range(LANES)]
-        if not offsets:
-            return sorted_
-        for segment in self._from(offsets.min()):
-            if segment.base > offsets.max():
-                break
-            mine = offsets & ranged(segment.base, segment.end)
-            if not mine:
-                continue
-            lanes = self._lanes(segment)
-            relative = to_relative(mine, segment.base)
-            for lane, members in enumerate(lanes):
-                both = members & relative
-                if both:
-                    sorted_[lane] |= to_absolute(both, segment.base)
-        return sorted_
+    def sort(self, offsets: BitMap64) -> tuple[list[BitMap64], int]:
+        """By lane those that lie in the segment of the first of them, and where that ends.
+
+        Those that are no longer there are in no lane.
+        """
+        first = offsets.min()
+        segment = self._at(first)
+        relative = to_relative(offsets & ranged(segment.base, segment.end), segment.base)
+        by_lane = [to_absolute(members & relative, segment.base) for members in self._lanes(segment)]
+        return by_lane, max(segment.end, first + 1)
 
     def count(self, first: int, end: int, *, without: BitMap64, among: BitMap64) -> LaneCounts:
         """In the segment of `first`, from there up to `end`: offsets that are not in `without`, and those in `among`.

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -30,6 +30,10 @@ from goqueue.storage.views import ViewKind
 from goqueue.storage.walk import Damage, Run, read_around, walk
 
 _BASE = attrgetter("base")
+_TOGETHER: Final = 64
+"""Offsets far apart that may be read with what lies between them."""
+_NEAR: Final = 3
+"""How many index intervals for each of them may be read at most, rather than one around each."""
 
 
 class Chunk(msgspec.Struct, frozen=True, gc=False):
@@ -55,6 +59,27 @@ class Readable(Protocol):
     def settings(self) -> LogSettings: ...
     def settled(self) -> AbstractContextManager[None]:
         """No exchange of segments is under way in here; LogClosed when there will be none any more."""
+
+
+class _Span(NamedTuple):
+    """Bytes of a segment to read in one go, with the offsets up to `bound` in a row of them."""
+
+    start: int
+    stop: int
+    bound: int
+
+
+def _span(segment: Segment, derived: Derived, offsets: "array[int]", at: int, end: int) -> _Span:
+    """For the next offsets from `at` on: several, if there are not much more bytes between them than around each."""
+    index, base = derived.index, segment.base
+    first, bound = index.find(offsets[at] - base), min(at + _TOGETHER, end)
+    last = index.find(offsets[bound - 1] - base)
+    stop = segment.size if last.end is None else last.end
+    if stop - first.start <= (bound - at) * _NEAR * derived.interval:
+        return _Span(first.start, stop, bound)
+    point = index.following(offsets[at] - base)
+    bound = end if point is None else bisect_left(offsets, base + point, at, end)
+    return _Span(first.start, segment.size if first.end is None else first.end, bound)
 
 
 class Reader:
@@ -92,9 +117,11 @@ class Reader:
     def gather(self, offsets: "array[int]", max_bytes: int) -> bytearray | None:
         """The records at these offsets, which ascend, and others between them, checked, back to back.
 
-        For offsets that are far apart: an index interval each is read, not what lies between. At least one record, and
-        up to about `max_bytes`. None when something is in the way (damage, a hole, another file): `read` finds out.
+        For offsets that are far apart: what lies between is read only where that is cheaper. At least one record, and
+        up to about `max_bytes`, or so many that others had to wait for long. None when something is in the way (damage,
+        a hole, another file): `read` finds out.
         """
+        offsets = offsets[: limits.GATHERED_AT_ONCE]
         gathered = bytearray()
         at = 0
         while at < len(offsets) and (len(gathered) < max_bytes or not gathered):
@@ -102,26 +129,23 @@ class Reader:
             end = bisect_left(offsets, segment.end, at)
             if segment.damage or end == at:
                 return None
-            index = self.derived(segment).index
             try:
+                derived = self.derived(segment)
                 with self.use(segment) as file:
                     while at < end and (len(gathered) < max_bytes or not gathered):
-                        relative = offsets[at] - segment.base
-                        interval, point = index.find(relative), index.following(relative)
-                        bound = end if point is None else bisect_left(offsets, segment.base + point, at, end)
-                        stop = segment.size if interval.end is None else interval.end
-                        data = read_around(file, interval.start, stop - interval.start)
+                        span = _span(segment, derived, offsets, at, end)
+                        data = read_around(file, span.start, span.stop - span.start)
                         found = codec.select(
                             data,
                             from_offset=offsets[at],
-                            to_offset=offsets[bound - 1] + 1,
+                            to_offset=offsets[span.bound - 1] + 1,
                             max_count=limits.MAX_READ_COUNT,
                             max_bytes=limits.MAX_READ_BYTES,
                         )
                         if found.problem is not Problem.NONE or not found.count:
                             return None
                         gathered += memoryview(data)[found.start : found.end]
-                        at = bound
+                        at = span.bound
             except Retired:
                 return None
         return gathered

@@ -45,22 +45,34 @@ async def create_schedule(service: Service, request: shapes.CreateSchedule) -> s
 
 
 async def list_schedules(service: Service, request: shapes.ListSchedules) -> shapes.ScheduleList:
-    """A page is cut where it would be too large."""
-    schedules = [each for each in await service.broker.schedules.list() if request.topic in (None, each.topic)]
-    begin = 0
-    if request.next is not UNSET:
-        ids = [schedule.schedule_id for schedule in schedules]
-        begin = ids.index(ScheduleId(request.next)) if request.next in ids else len(ids)
-    size, end = 0, begin
-    for schedule in schedules[begin : begin + request.limit]:
+    """A page is cut where it would be too large. `next` is a place in the order, so it outlives what was there."""
+    begin = (0, "") if request.next is UNSET else _read_place(request.next)
+    schedules = [
+        each
+        for each in await service.broker.schedules.list()
+        if request.topic in (None, each.topic) and _place_of(each) >= begin
+    ]
+    schedules.sort(key=_place_of)
+    size, end = 0, 0
+    for schedule in schedules[: request.limit]:
         size += len(memoryview(schedule.message))
-        if size > limits.MAX_LIST_BYTES and end > begin:
+        if size > limits.MAX_LIST_BYTES and end:
             break
         end += 1
     return shapes.ScheduleList(
-        schedules=[_show_schedule(schedule) for schedule in schedules[begin:end]],
-        next=schedules[end].schedule_id if end < len(schedules) else UNSET,
+        schedules=[_show_schedule(schedule) for schedule in schedules[:end]],
+        next="{}-{}".format(*_place_of(schedules[end])) if end < len(schedules) else UNSET,
     )
+
+
+def _place_of(schedule: Schedule) -> tuple[int, str]:
+    """Where it is in a list: by its creation, those of one millisecond by their ids."""
+    return schedule.created_ms, schedule.schedule_id
+
+
+def _read_place(text: str) -> tuple[int, str]:
+    created_ms, _, schedule_id = text.partition("-")
+    return int(created_ms), schedule_id
 
 
 async def describe_schedule(service: Service, request: shapes.Nothing, schedule: str) -> shapes.ShownSchedule:
@@ -149,7 +161,7 @@ def _show_message(message: ScheduledMessage) -> shapes.ShownMessage:
 async def list_dead_letters(service: Service, request: shapes.ListDeadLetters, topic: str) -> shapes.DeadLetterList:
     letters = service.broker.letters
     wanted = _ALL if request.filter is UNSET else _read_filter(_decode_filter(request.filter))
-    _, dlq = letters.topic_of(topic)
+    _, dlq = await letters.topic_of(topic)
     if dlq is None:
         return shapes.DeadLetterList(messages=[])
     begin = Place(0, 0)
@@ -196,8 +208,10 @@ def _read_filter(request: shapes.LetterFilter | UnsetType) -> LetterFilter:
     return wanted
 
 
-def _time(text: str | UnsetType) -> int | None:
-    return None if text is UNSET else parse_time(text.replace(" ", "+"))
+def _time(time: str | int | UnsetType) -> int | None:
+    if time is UNSET:
+        return None
+    return time if isinstance(time, int) else parse_time(time.replace(" ", "+"))
 
 
 def _show_letter(letter: Letter) -> shapes.DeadLetter:

@@ -24,11 +24,12 @@ _APPENDED = itemgetter(0, 1, 2)
 
 
 class _Found(NamedTuple):
-    """Records of a partition, where to read on, and whether the page ended before the records did."""
+    """Records of a partition, and where to read on."""
 
     records: list[Record]
     next_offset: int
-    cut_short: bool
+    cut_after: Record | None
+    """The last record that was looked at, also if it is hidden, when the page ended before the records did."""
 
 
 async def read_partition(
@@ -90,22 +91,23 @@ class _Page:
     def add(self, number: int, found: _Found) -> None:
         self.next_offsets[number] = found.next_offset
         self.rows += [(record.timestamp, number, record.offset, record) for record in found.records]
-        if found.cut_short:
-            self._horizon = min(self._horizon, _APPENDED(self.rows[-1]))
+        if found.cut_after is not None:
+            self._horizon = min(self._horizon, (found.cut_after.timestamp, number, found.cut_after.offset))
         self.rows.sort(key=_APPENDED)
         kept = self._fitting()
         for _, partition, offset, _ in self.rows[kept:]:
             self.next_offsets[partition] = min(self.next_offsets[partition], offset)
         if kept < len(self.rows):
             del self.rows[kept:]
-            self._horizon = min(self._horizon, _APPENDED(self.rows[-1]))
+            if self.rows:
+                self._horizon = min(self._horizon, _APPENDED(self.rows[-1]))
 
     def _fitting(self) -> int:
-        """How many rows may stay: at least one."""
+        """How many rows may stay: at least one of those that are not beyond the horizon."""
         left = self._request.max_bytes
         for count, row in enumerate(self.rows):
             left -= len(row[3].key or b"") + len(row[3].value or b"")
-            if count and (count >= self._request.limit or left < 0 or _APPENDED(row) > self._horizon):
+            if _APPENDED(row) > self._horizon or (count and (count >= self._request.limit or left < 0)):
                 return count
         return len(self.rows)
 
@@ -134,7 +136,7 @@ async def _read(
         start = max(start, await reader.offset_at(partition, from_time))
     end = None if to_time is None else await reader.offset_at(partition, to_time)
     records: list[Record] = []
-    cut_short = True
+    last: Record | None = None
     while len(records) < request.limit and max_bytes > 0:
         try:
             chunk = await reader.read(
@@ -145,7 +147,7 @@ async def _read(
                 raise
             break  # what lies before the damage is given out; the next read meets it
         if not chunk.count:
-            cut_short = False
+            last = None  # there is no more: nothing was cut
             start = max(start, chunk.next_offset)
             break
         if records and len(chunk.data) > max_bytes:
@@ -153,14 +155,16 @@ async def _read(
         start = chunk.next_offset
         max_bytes -= len(chunk.data)
         hidden = _hidden(partition) if request.include is UNSET else ()
+        decoded = codec.decode(chunk.data, verified=True)
+        last = decoded[-1]
         records += [
             record
-            for record in codec.decode(chunk.data, verified=True)
+            for record in decoded
             if not record.control and not any(record.offset in offsets for offsets in hidden)
         ]
         topic.meters.messages_read += chunk.count
         topic.meters.bytes_read += len(chunk.data)
-    return _Found(records, start, cut_short and bool(records))
+    return _Found(records, start, last)
 
 
 def _hidden(partition: Partition) -> tuple[BitMap64, ...]:

@@ -11,7 +11,9 @@ from goqueue.telemetry.meters import Consumption, Histogram
 
 
 async def priority_stats(service: Service, request: shapes.AskStats) -> shapes.PriorityStats:
-    rows, left_out = await service.statistics.lanes(group=request.group, topic=request.topic, limit=request.limit)
+    rows, left_out = await service.broker.statistics.lanes(
+        group=request.group, topic=request.topic, limit=request.limit
+    )
     return shapes.PriorityStats(
         lanes=_lanes([_summed(lane) for lane in zip(*(row.lanes for row in rows), strict=True)]),
         partitions=[
@@ -50,7 +52,7 @@ def _lane(lane: LaneStanding) -> shapes.LaneNumbers:
 
 
 async def delay_stats(service: Service, request: shapes.AskDelayStats) -> shapes.DelayStats:
-    rows = await service.statistics.delays()
+    rows = await service.broker.statistics.delays()
     wanted = [row for row in rows if request.topic in (None, row.topic)]
     dues = [row.next_due for row in rows if row.next_due is not None]
     return shapes.DelayStats(
@@ -87,7 +89,7 @@ def _lateness(lateness: Histogram) -> shapes.Lateness:
 
 
 async def reliability_stats(service: Service, request: shapes.AskStats) -> shapes.ReliabilityStats:
-    found = await service.statistics.reliability()
+    found = await service.broker.statistics.reliability()
     wanted = [row for row in found.rows if request.group in (None, row.group) and request.topic in (None, row.topic)]
     return shapes.ReliabilityStats(
         **_numbers(service.broker.group_meters.total()),

@@ -11,6 +11,7 @@ from goqueue.jobs.redrive import RedriveState
 from goqueue.model import limits
 
 JOB_PATTERN = r"^[0-9a-f]{16}$"
+_PLACE_PATTERN = r"^\d{1,15}-[0-9a-f]{16}$"
 
 # --- schedules
 
@@ -66,7 +67,7 @@ class ChangeSchedule(Request, frozen=True, kw_only=True):
 class ListSchedules(Request, frozen=True, kw_only=True):
     topic: str | None = None
     limit: Annotated[int, Meta(ge=1, le=limits.MAX_LISTED_SCHEDULES)] = 100
-    next: Annotated[str, Meta(pattern=JOB_PATTERN)] | UnsetType = UNSET
+    next: Annotated[str, Meta(pattern=_PLACE_PATTERN, examples=["1767225600000-00c0ffee00c0ffee"])] | UnsetType = UNSET
     """As the page before answered it."""
 
 
@@ -107,7 +108,7 @@ class ShownSchedule(Reply, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ScheduleList(Reply, frozen=True, kw_only=True, omit_defaults=True):
-    """In the order in which they were created."""
+    """In the order in which they were created, those of the same millisecond by id."""
 
     schedules: list[ShownSchedule]
     next: str | UnsetType = UNSET
@@ -128,8 +129,8 @@ class LetterFilter(Request, frozen=True, kw_only=True):
     reason: Literal["rejected", "nacked", "lapsed", "expired"] | UnsetType = UNSET
     group: str | UnsetType = UNSET
     key: str | UnsetType = UNSET
-    from_time: Time | UnsetType = UNSET
-    to_time: Time | UnsetType = UNSET
+    from_time: Time | Annotated[int, Meta(ge=0, le=limits.LAST_TIME_MS)] | UnsetType = UNSET
+    to_time: Time | Annotated[int, Meta(ge=0, le=limits.LAST_TIME_MS)] | UnsetType = UNSET
     header: dict[str, str] | UnsetType = UNSET
     offsets: dict[PartitionKey, list[Offset]] | UnsetType = UNSET
     """By partition of the dead-letter topic."""
