@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from pyroaring import BitMap64
 
 from goqueue import codec
-from goqueue.base.offset_sets import column, gathered, ranged, runs
+from goqueue.base.offset_sets import column, gathered, ranged, runs, within
 from goqueue.codec import Picked
 from goqueue.delivery.commands import Expire, GiveBack, GiveUp, Lease, Open, Skip
 from goqueue.delivery.delivery import pack_keys
@@ -181,8 +181,11 @@ class Poller:
             yield 1
         if deliveries.selections.get(group.number) is selection:
             following = max(chunk.next_offset, wanted.first + 1)
-            delivery = deliveries.delivery(group.number)
-            selection.feed(codec.scan(chunk.data), following, delivery, deliveries, first=wanted.first)
+            delivery, scan = deliveries.delivery(group.number), codec.scan(chunk.data)
+            if wanted.only is not None:
+                selection.feed_some(scan, within(wanted.only, 0, following), delivery, deliveries)
+            else:
+                selection.feed(scan, following, delivery, deliveries, first=wanted.first)
 
     # --- taking
 

@@ -66,6 +66,7 @@ def described(*, examples: int, wrong_ones: bool) -> BaseSchema:
         "checks": {
             "positive_data_acceptance": {"enabled": False},  # a request may be well-formed and still be refused
             "not_a_server_error": {"expected-statuses": sorted(ALLOWED)},
+            "negative_data_rejection": {"expected-statuses": ["4xx"]},  # too many of something may be too large first
         },
     }
     document = json.loads(openapi.document())
@@ -174,6 +175,9 @@ class Trial:
             case.body = {name: field for name, field in case.body.items() if name in ("paused", "missed")}
         kind = _SETTLING.get(case.path.rpartition("/")[2])
         if kind is not None and isinstance(case.body, dict) and _is_right(kind, case.body, strict=True):
+            if not self._has_succeeded(case):
+                case.body.clear()
+                case.body.update({"receipt_handle": ""} | ({"timeout": "1m"} if kind == "ExtendVisibility" else {}))
             if case.path.startswith("/groups/") and case.path_parameters.get("group") in GROUPS:
                 case.path_parameters["group"] = SETTLING
             if "receipt_handles" in case.body:
@@ -181,15 +185,24 @@ class Trial:
                 case.body.pop("receipt_handle", None)
             elif "receipt_handle" in case.body:
                 case.body["receipt_handle"] = self.handle()
-        if "/delayed/{" in case.path and case.path_parameters.get("offset") in (1, 2):
+        moved = self._move(case) if case.path.endswith("{offset}") else None
+        if moved is not None:
+            case.body = moved
+        is_first = moved is not None and not self._has_succeeded(case)
+        if is_first or ("/delayed/{" in case.path and case.path_parameters.get("offset") in (1, 2)):
             case.path_parameters.update((name, at) for name, at in self.delayed().items() if name in case.path)
-        if (
-            case.path.endswith("{offset}")
-            and isinstance(case.body, dict)
-            and _is_right("MoveDelayed", case.body, strict=True)
-        ):
-            if {"delay", "deliverAt"} <= set(case.body):
-                del case.body["delay"]
+
+    def _move(self, case: AnyCase) -> dict[str, Any] | None:
+        """To when a delayed message is moved, if the request is right about that."""
+        if not isinstance(case.body, dict) or not _is_right("MoveDelayed", case.body, strict=True):
+            return None
+        if not self._has_succeeded(case):
+            return {"delay": "1h"}
+        return {name: field for name, field in case.body.items() if name != "delay" or "deliverAt" not in case.body}
+
+    def _has_succeeded(self, case: AnyCase) -> bool:
+        """Until it has, right requests to an operation are plain ones."""
+        return bool(self.statuses[case.operation.label] & {200, 201})
 
     def attempt(self, case: AnyCase) -> None:
         self._name_what_is_there(case)

@@ -2,13 +2,16 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from goqueue import codec
 from goqueue.api.handlers.groups import undo_poll
 from goqueue.api.operations import BY_NAME
 from goqueue.broker.delayed import DelayState
 from goqueue.broker.topic import OpenTopic
+from goqueue.jobs.letters import LetterFilter
 from goqueue.model import limits
 from goqueue.model.errors import DiskFull, UnknownDelay
 from goqueue.model.groups import Mode
@@ -24,6 +27,7 @@ from tests.unit.broker.consumers import (
     GROUP,
     REBALANCE_MS,
     SESSION_MS,
+    TOPIC,
     Consumers,
     consuming,
     deliveries_of,
@@ -38,6 +42,7 @@ from tests.unit.broker.consumers import (
 from tests.unit.broker.images import PhotographedDisk
 from tests.unit.broker.moved_time import run_timed
 
+SECOND_MS = 1000
 HOUR_MS = 3600 * 1000
 DAY_MS = 24 * HOUR_MS
 TICK_MS = 10
@@ -139,7 +144,8 @@ def test_unacked_x_retention(tmp_path: Path, mode: Mode) -> None:
 
 @every_mode
 def test_unacked_or_delayed_x_compaction(tmp_path: Path, mode: Mode) -> None:
-    """An older value goes whether it was acked or not, because the topic asked for it; a delayed one stays."""
+    """An older value goes whether it was acked or not, because the topic asked for it; what is leased stays until its
+    lease has ended, a delayed one until it was delivered."""
 
     async def go() -> None:
         async with consuming(tmp_path) as to:
@@ -160,16 +166,35 @@ def test_unacked_or_delayed_x_compaction(tmp_path: Path, mode: Mode) -> None:
             await to.ack(handle_of(polled, "b1"))
             clean(to.partition().log, to.clock() + HOUR_MS, to.partition().due_times)
             found: list[str] = []
-            for _ in range(4):
+            for _ in range(6):
                 polled = await to.poll(member)
                 found += texts(polled)
                 await to.ack(*handles_of(polled))
                 await to.pass_by(2000)
-            assert sorted(found) == ["a2", "b2", "c1"], "a1 lapsed meanwhile, and is no more"
+            assert sorted(found) == ["a1", "a2", "b2", "c1"], "a1 lapsed meanwhile, and came again"
+            clean(to.partition().log, to.clock() + HOUR_MS, to.partition().due_times)
             assert records_of(to.partition())[0].value == b"a-late"
             await to.pass_by(DAY_MS)
             other = (await to.join("other")).member_id
             assert await to.drain(other) == ["a-late"], "it fires though a newer value came"
+
+    run_timed(go())
+
+
+def test_cancelled_x_compaction(tmp_path: Path) -> None:
+    """A value that was cancelled replaces none."""
+
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(cleanup_policy=CleanupPolicy.COMPACT)
+            to.send(message("a1", key="a"), message("never", key="a", deliver_at=-DAY_MS))
+            await to.broker.delayed.cancel(to.broker.topics.named(TOPIC), 0, 1)
+            seal(to)
+            to.send(message("b1", key="b"))
+            to.partition().log.sync()
+            clean(to.partition().log, to.clock() + HOUR_MS, to.partition().due_times)
+            assert [record.value for record in records_of(to.partition())] == [b"a1", b"b1"]
+            assert await to.drain((await to.join()).member_id) == ["a1", "b1"]
 
     run_timed(go())
 
@@ -405,6 +430,29 @@ def test_delay_x_ttl(tmp_path: Path, on_expiry: OnExpiry) -> None:
     run_timed(go())
 
 
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("moved_to_ms", [-SECOND_MS, 5 * SECOND_MS, 60 * SECOND_MS])
+def test_delay_x_ttl_x_move(tmp_path: Path, own: bool, moved_to_ms: int) -> None:
+    """It counts from the time a message was moved to, later or earlier; from now, if that has passed."""
+
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            ttl_ms = 5 * SECOND_MS
+            await to.create(message_ttl_ms=None if own else ttl_ms)
+            for text in ("in time", "late"):
+                to.send(message(text, deliver_at=-20 * SECOND_MS, expires_at=-ttl_ms if own else None))
+            topic = to.broker.topics.named(TOPIC)
+            for offset in (0, 1):
+                await to.broker.delayed.move(topic, 0, offset, to.clock() + moved_to_ms)
+            member = (await to.join(session_ms=LONG_MS)).member_id
+            await to.pass_by(max(moved_to_ms, 0) + ttl_ms - 100)
+            assert await to.texts(member, max_messages=1) == ["in time"]
+            await to.pass_by(200)
+            assert await to.texts(member) == []
+
+    run_timed(go())
+
+
 # --- hold: one concept
 
 
@@ -448,7 +496,7 @@ def test_hold_one_concept(tmp_path: Path) -> None:
 
 @every_mode
 def test_nack_x_lane_restart_redrive(tmp_path: Path, mode: Mode) -> None:
-    """Lane, key, headers and attempts survive a retry, a restart, and the way to the dead letters."""
+    """Lane, key, headers and attempts survive a retry, a restart, the way to the dead letters and the way back."""
 
     async def go() -> None:
         clock = Clock()
@@ -472,6 +520,14 @@ def test_nack_x_lane_restart_redrive(tmp_path: Path, mode: Mode) -> None:
             ((letter, story),) = await to.letters()
             assert (letter.key, letter.value, letter.priority, letter.headers) == kept
             assert (story.deliveries, story.reason) == (4, "nacked")
+            await to.broker.redrives.begin(TOPIC, LetterFilter())
+            await turns()
+            while to.broker.redrives._workers:
+                await to.pass_by(10)
+            polled = await to.poll(member)
+            (record,) = [record for row in polled.rows for record in codec.decode(row.chunk.data)]
+            assert (record.key, record.value, record.priority, record.headers) == kept
+            assert (record.offset, deliveries_of(polled)) == (1, [1])
 
     run_timed(go())
 
@@ -749,6 +805,43 @@ def test_clock_jump_x_delays_leases(tmp_path: Path) -> None:
     run_timed(go())
 
 
+# --- clock jump x retention of delayed messages
+
+
+@pytest.mark.parametrize("policy", CleanupPolicy)
+def test_clock_jump_x_retention_of_delayed(tmp_path: Path, policy: CleanupPolicy) -> None:
+    """The wall's clock steps forward and is put right again: what was not delivered meanwhile is still there."""
+
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            retention: dict[str, Any] = {"retention_bytes": 10_000} if policy is not CleanupPolicy.COMPACT else {}
+            await to.create(cleanup_policy=policy, **retention)
+            to.send(message("late", key="a", deliver_at=-HOUR_MS), message("a1", key="a"), message("b1", key="b"))
+            to.send(message("moved", key="b", deliver_at=-HOUR_MS))
+            await to.broker.delayed.move(topic(to), 0, 3, T0 + HOUR_MS // 2)
+            seal(to)
+            to.send(*(message("x" * 1000, key=key) for key in ("a", "b") * 10))
+            seal(to)
+            to.clock.now += DAY_MS
+            await to.broker._housekeeping.clean()
+            assert to.partition().log.start_offset <= 3
+            kept = [record.value for record in records_of(to.partition())]
+            assert kept[:2] == [b"late", b"moved"]
+            assert b"a1" not in kept, "it was cleaned"
+            to.clock.now -= DAY_MS
+            member = (await to.join(session_ms=LONG_MS)).member_id
+            assert not {"late", "moved"} & set(await to.drain(member))
+            await to.pass_by(HOUR_MS // 2 + TICK_MS)
+            assert {"late", "moved"} & set(await to.drain(member)) == {"moved"}
+            await to.pass_by(HOUR_MS // 2 + TICK_MS)
+            polled = await to.poll(member)
+            await to.ack(handle_of(polled, "late"))
+            await to.broker._housekeeping.clean()
+            assert b"late" not in [record.value for record in records_of(to.partition())]
+
+    run_timed(go())
+
+
 # --- disk full x acks
 
 
@@ -809,6 +902,7 @@ def test_disk_full_x_dead_letters(tmp_path: Path) -> None:
             assert len(to.deliveries().outbox) == 1
             disk.free = None
             for _ in range(200):
+                await to.broker._housekeeping.tick()  # takes the space back that was kept for acks
                 await to.pass_by(1000)
                 if not to.deliveries().outbox:
                     break

@@ -950,7 +950,7 @@ def state_of(machine: Deliveries) -> list[Any]:
 
 
 DeliveryMachine.TestCase.settings = settings(
-    max_examples=120,
+    max_examples=210,
     stateful_step_count=50,
     deadline=None,
     print_blob=True,

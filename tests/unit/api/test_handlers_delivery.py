@@ -12,6 +12,7 @@ from goqueue.api.errors import status_of
 from goqueue.model import limits
 from goqueue.model.errors import (
     AlreadyDelivered,
+    Conflict,
     GoQueueError,
     InvalidRequest,
     StaleHandle,
@@ -410,8 +411,10 @@ def test_a_topic_with_several_partitions_needs_to_know_which(tmp_path: Path) -> 
         ("get_delayed", {"partition": 3, "offset": 0}, UnknownPartition, 404),
         ("cancel_delayed", {"partition": 0, "offset": 0}, UnknownDelay, 404),
         ("cancel_delayed", {"partition": 0, "offset": 1}, AlreadyDelivered, 409),
+        ("cancel_delayed", {"partition": 0, "offset": 3}, Conflict, 409),
         ("move_delayed", {"partition": 0, "offset": 0, "delay": 1}, UnknownDelay, 404),
         ("move_delayed", {"partition": 0, "offset": 1, "delay": 1}, AlreadyDelivered, 409),
+        ("move_delayed", {"partition": 0, "offset": 3, "delay": 1}, Conflict, 409),
         ("move_delayed", {"partition": 0, "offset": 2}, InvalidRequest, 400),
         ("move_delayed", {"partition": 0, "offset": 2, "delay": 1, "deliverAt": T0_TEXT}, InvalidRequest, 400),
         ("move_delayed", {"partition": 0, "offset": 2, "deliverAt": "tomorrow"}, InvalidRequest, 400),
@@ -434,10 +437,13 @@ def test_what_cannot_be_done_with_a_delayed_message_is_told(
             await rig.publish("now")
             await rig.publish("due", delay="1s")
             await rig.publish("late", delay="1h")
+            await rig.publish("cancelled", delay="1h")
+            await rig.call("cancel_delayed", topic="orders", partition=0, offset=3)
             await rig.pass_by(1010)
             with pytest.raises(kind) as refused:
                 await rig.call(operation, **{"topic": "orders", **fields})
             assert status_of(refused.value) == status
+            assert ("was cancelled" in str(refused.value)) == (kind is Conflict)
             assert (await rig.call("list_delayed", topic="orders"))["count"] == 1
 
     run_timed(go())

@@ -196,7 +196,10 @@ def test_the_schedules_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyP
     async def go() -> None:
         async with rigged(tmp_path) as rig:
             await rig.call("create_topic", name="other")
-            ids = [(await rig.call("create_schedule", **SCHEDULE))["id"] for _ in range(5)]
+            ids = []
+            for _ in range(5):
+                ids.append((await rig.call("create_schedule", **SCHEDULE))["id"])
+                rig.clock.now += 1
             other = (await rig.call("create_schedule", **SCHEDULE | {"topic": "other"}))["id"]
 
             async def pages(**fields: Any) -> list[list[str]]:
@@ -217,7 +220,27 @@ def test_the_schedules_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyP
             assert await pages() == [ids[:2], ids[2:4], [ids[4], other]]
             monkeypatch.setattr(limits, "MAX_LIST_BYTES", 1)
             assert len(await pages()) == 6, "at least one each"
-            assert await pages(next="f" * 16) == [[]], "removed meanwhile"
+
+    run(go())
+
+
+def test_the_list_goes_on_where_it_was_whatever_is_deleted_meanwhile(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with rigged(tmp_path) as rig:
+            ids = []
+            for number in range(6):
+                ids.append((await rig.call("create_schedule", **SCHEDULE))["id"])
+                rig.clock.now += number // 3  # the first four in the same millisecond
+            ids[:4] = sorted(ids[:4])
+            page = await rig.call("list_schedules", limit=2)
+            assert [schedule["id"] for schedule in page["schedules"]] == ids[:2]
+            await rig.call("delete_schedule", schedule=ids[2])
+            following = await rig.call("list_schedules", limit=2, next=page["next"])
+            assert [schedule["id"] for schedule in following["schedules"]] == ids[3:5]
+            for schedule in (ids[5], ids[0]):
+                await rig.call("delete_schedule", schedule=schedule)
+            assert (await rig.call("list_schedules", next=following["next"])) == {"schedules": []}
+            assert (await rig.refused("list_schedules", next=ids[3]))[:2] == (400, "invalid_request")
 
     run(go())
 
@@ -329,6 +352,10 @@ def test_dead_letters_come_in_pages_and_by_filter(tmp_path: Path) -> None:
             assert await found(offsets={"0": [2, 0], "1": [1]}) == ["m0", "m4", "m3"]
             assert await found(reason="rejected", group="billing", from_time=str(T0)) == await found()
             assert await found(to_time=show_time(T0)) == await found(group="other") == []
+            assert await found(from_time=T0, to_time=T0 + 1) == await found()
+            assert await found(to_time=T0) == await found(from_time=T0 + 1) == []
+            redrive = await rig.call("start_redrive", topic="orders", filter={"from_time": T0}, dry_run=True)
+            assert redrive["matched"] == 6
 
     run(go())
 
@@ -341,6 +368,7 @@ def test_dead_letters_come_in_pages_and_by_filter(tmp_path: Path) -> None:
         ('{"colour": 1}', "unknown field `colour`"),
         ('{"reason": "acked"}', "it is rejected, nacked, lapsed or expired"),
         ('{"from_time": "then"}', "write RFC 3339 with a zone"),
+        ('{"to_time": -1}', "or Unix milliseconds"),
         ('{"offsets": {"x": [1]}}', 'write {"0": [5, 8]}'),
         ('{"header": {"a": 1}}', 'write {"name": "value"}'),
         (json.dumps({"offsets": {"0": list(range(1001))}}), "names more than 1000 offsets"),

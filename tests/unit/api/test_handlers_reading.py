@@ -504,6 +504,55 @@ def test_a_partition_of_which_all_is_hidden_hides_nothing_of_the_others(tmp_path
     run(go())
 
 
+def test_no_page_is_later_than_what_is_behind_hidden_messages(tmp_path: Path) -> None:
+    """A partition whose share of bytes is used up by what is hidden was not read to its end."""
+
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=2)
+            await publish(broker, "late", delay="1h")
+            broker.clock.now += 1000
+            await publish(broker, "first")
+            broker.clock.now += 1000
+            await publish(broker, "second", partition=1)
+            page = await broker.call("read_topic", topic="orders", max_bytes=1)
+            assert (texts(page), page["next_offsets"]) == ([], {"0": 1, "1": 0})
+            assert texts(await read(broker, offset=1, max_bytes=1)) == ["first"]
+            page = await broker.call("read_topic", topic="orders")
+            assert (texts(page), page["next_offsets"]) == (["first", "second"], {"0": 2, "1": 1})
+
+    run(go())
+
+
+hidden = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(1, 300), st.integers(0, 2), st.booleans()), min_size=1, max_size=30
+)
+
+
+@given(hidden, st.integers(1, 12), st.integers(1, 1500))
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_hidden_leaves_nothing_out_in_between(
+    tmp_path: Path, published: list[tuple[int, int, int, bool]], limit: int, max_bytes: int
+) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=3)
+            for number, (partition, size, later, is_hidden) in enumerate(published):
+                broker.clock.now += later
+                delay = {"delay": "1h"} if is_hidden else {}
+                await publish(broker, f"{number}:" + "v" * size, partition=partition, **delay)
+            everything = (await broker.call("read_topic", topic="orders", limit=1000))["messages"]
+            page = await broker.call("read_topic", topic="orders", limit=limit, max_bytes=max_bytes)
+            found = page["messages"]
+            assert found == everything[: len(found)]
+            assert any(page["next_offsets"].values()), "there is something to go on with"
+            for message in everything[len(found) :]:
+                assert page["next_offsets"][str(message["partition"])] <= message["offset"], "it is still to come"
+            await broker.call("delete_topic", topic="orders")
+
+    run(go())
+
+
 def test_a_page_may_be_in_the_order_of_the_lanes(tmp_path: Path) -> None:
     async def go() -> None:
         async with served(tmp_path) as broker:

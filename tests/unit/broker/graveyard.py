@@ -6,11 +6,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from goqueue import codec
 from goqueue.broker.letters import Letter, Place
 from goqueue.broker.partition import Partition
 from goqueue.broker.poll import Polled
-from goqueue.delivery.handles import Handle
 from goqueue.io.disk import Disk
 from goqueue.jobs.letters import LetterFilter
 from goqueue.jobs.redrive import Redrive
@@ -18,7 +16,7 @@ from goqueue.model.publishing import Acks
 from goqueue.model.record import Record
 from tests.support.loop import turns
 from tests.unit.broker.brokers import Clock, block
-from tests.unit.broker.consumers import GROUP, TOPIC, Consumers, consuming
+from tests.unit.broker.consumers import GROUP, TOPIC, Consumers, consuming, handles_of, records_of
 
 DLQ = f"{TOPIC}.dlq"
 BEGINNING = Place(0, 0)
@@ -60,13 +58,7 @@ class Graveyard:
 
     async def reject(self, polled: Polled, detail: str = "") -> None:
         """All that a poll brought. They are dead letters when it returns."""
-        group, number = polled.group.number, polled.number
-        handles = [
-            Handle(row.topic.meta.name, row.partition, record.offset, row.deliveries, group, number)
-            for row in polled.rows
-            for record in codec.decode(row.chunk.data)
-        ]
-        fates = await self.broker.settlement.reject(handles, detail)
+        fates = await self.broker.settlement.reject(handles_of(polled), detail)
         assert all(fate.refusal is None for fate in fates)
         undertaker = self.broker._undertaker
         while undertaker._at_work:
@@ -78,7 +70,7 @@ class Graveyard:
         return self.to.partition(number, topic)
 
     def values(self, number: int = 0, topic: str = TOPIC) -> list[str]:
-        return [(record.value or b"").decode() for record in records_of(self.partition(number, topic))]
+        return [(record.value or b"").decode() for record in messages_of(self.partition(number, topic))]
 
     async def dead(self, *, limit: int = 1000, begin: Place = BEGINNING, **wanted: Any) -> list[Letter]:
         """Those that are listed, on all pages."""
@@ -131,12 +123,6 @@ async def graveyard(
         yield Graveyard(to)
 
 
-def records_of(partition: Partition) -> list[Record]:
-    """Messages; control records are left out."""
-    found: list[Record] = []
-    offset = partition.log.start_offset
-    while offset < partition.log.end_offset:
-        chunk = partition.log.read(offset, max_bytes=1 << 20)
-        found += [record for record in codec.decode(chunk.data) if not record.control]
-        offset = chunk.next_offset
-    return found
+def messages_of(partition: Partition) -> list[Record]:
+    """Control records are left out."""
+    return [record for record in records_of(partition) if not record.control]

@@ -9,7 +9,7 @@ import pytest
 from goqueue.broker.delayed import DelayState
 from goqueue.broker.topic import OpenTopic
 from goqueue.model import limits
-from goqueue.model.errors import AlreadyDelivered, UnknownDelay, UnknownPartition
+from goqueue.model.errors import AlreadyDelivered, Conflict, UnknownDelay, UnknownPartition
 from goqueue.model.groups import Mode
 from goqueue.model.record import Lane
 from goqueue.model.settings import Fsync
@@ -60,7 +60,7 @@ async def cancel(to: Consumers, offset: int, partition: int = 0) -> None:
 
 async def move(to: Consumers, offset: int, deliver_at: int, partition: int = 0) -> None:
     moved = await to.broker.delayed.move(topic(to), partition, offset, deliver_at)
-    assert (moved.deliver_at, moved.record.offset) == (deliver_at, offset)
+    assert (moved.deliver_at, moved.record.offset) == (max(deliver_at, to.clock()), offset)
 
 
 async def state(to: Consumers, offset: int, partition: int = 0) -> DelayState:
@@ -432,6 +432,40 @@ def test_the_states_of_a_delayed_message(tmp_path: Path) -> None:
     consume(tmp_path, scenario)
 
 
+def test_the_time_to_live_of_a_moved_message_counts_from_its_new_time(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.send(
+            message("later", deliver_at=-5000, expires_at=-1000), message("sooner", deliver_at=-HOUR_MS, expires_at=-1)
+        )
+        await move(to, 0, T0 + 20_000)
+        await move(to, 1, T0 + 1000)
+        await to.pass_by(1000 + TICK_MS)
+        assert [await state(to, offset) for offset in (0, 1)] == ["pending", "expired"]
+        await to.pass_by(19_000)
+        assert await state(to, 0) is DelayState.DELIVERED
+        await to.pass_by(1000)
+        assert await state(to, 0) is DelayState.EXPIRED
+
+    consume(tmp_path, scenario)
+
+
+def test_the_time_to_live_of_the_topic_counts_for_those_that_have_none(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.delay("plain", "moved", by_ms=5000)
+        to.send(message("own", deliver_at=-5000, expires_at=-HOUR_MS))
+        await move(to, 1, T0 + 10_000)
+        await to.pass_by(6999)
+        assert [await state(to, offset) for offset in range(3)] == ["delivered", "pending", "delivered"]
+        await to.pass_by(1)
+        assert [await state(to, offset) for offset in range(3)] == ["expired", "pending", "delivered"]
+        await to.pass_by(3000 + TICK_MS)
+        assert await state(to, 1) is DelayState.DELIVERED
+        await to.pass_by(2000)
+        assert await state(to, 1) is DelayState.EXPIRED
+
+    consume(tmp_path, scenario, message_ttl_ms=2000)
+
+
 def test_what_was_never_delayed_or_is_not_there_is_unknown(tmp_path: Path) -> None:
     async def scenario(to: Consumers, member: str) -> None:
         to.put("plain")
@@ -461,7 +495,10 @@ def test_what_is_cancelled_never_comes_and_holds_up_nothing(tmp_path: Path) -> N
             member = (await to.join(session_ms=LONG_MS)).member_id
             await to.poll(member)
             await cancel(to, 1)
-            await cancel(to, 1)
+            for again in (cancel(to, 1), move(to, 1, T0 + HOUR_MS)):
+                with pytest.raises(Conflict, match="offset 1 of partition 0 of orders was cancelled") as told:
+                    await again
+                assert told.value.code == "conflict", "it was not delivered"
             assert to.broker.delayed.cancelled == 1, "a second time changes nothing"
             await to.pass_by(5000 + TICK_MS)
             assert await to.texts(member) == ["m0", "m2"]
@@ -480,7 +517,9 @@ def test_it_may_be_cancelled_by_two_at_the_same_time(tmp_path: Path) -> None:
             await to.create()
             to.delay("a", by_ms=5000)
             assert to.partition().sidecar is None, "so that both have to wait for it"
-            await asyncio.gather(cancel(to, 0), cancel(to, 0), cancel(to, 0))
+            told = await asyncio.gather(*(cancel(to, 0) for _ in range(3)), return_exceptions=True)
+            assert [type(each) for each in told].count(Conflict) == 2
+            assert None in told
             assert to.broker.delayed.cancelled == 1
             assert await state(to, 0) is DelayState.CANCELLED
 

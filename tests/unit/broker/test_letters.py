@@ -10,8 +10,8 @@ from goqueue.model import limits
 from goqueue.model.errors import UnknownTopic
 from goqueue.model.record import Record
 from tests.unit.broker.brokers import T0, block
-from tests.unit.broker.consumers import TOPIC, numbered
-from tests.unit.broker.graveyard import DLQ, graveyard
+from tests.unit.broker.consumers import TOPIC, handles_of, numbered
+from tests.unit.broker.graveyard import BEGINNING, DLQ, graveyard
 from tests.unit.broker.images import PhotographedDisk
 from tests.unit.broker.moved_time import run_timed
 
@@ -41,16 +41,46 @@ def test_a_letter_has_the_message_and_its_story(tmp_path: Path) -> None:
 def test_letters_are_found_by_the_name_of_their_topic_or_their_own(tmp_path: Path) -> None:
     async def go() -> None:
         async with graveyard(tmp_path) as yard:
-            assert yard.letters.topic_of(TOPIC) == (TOPIC, None)
+            assert await yard.letters.topic_of(TOPIC) == (TOPIC, None)
             with pytest.raises(UnknownTopic, match="there is no topic 'nope'"):
-                yard.letters.topic_of("nope")
+                await yard.letters.topic_of("nope")
             with pytest.raises(UnknownTopic, match="there is no topic 'nope'"):
-                yard.letters.topic_of("nope.dlq")
+                await yard.letters.topic_of("nope.dlq")
             await yard.kill("a")
             dlq = yard.broker.topics.named(DLQ)
-            assert yard.letters.topic_of(TOPIC) == yard.letters.topic_of(DLQ) == (TOPIC, dlq)
+            assert await yard.letters.topic_of(TOPIC) == await yard.letters.topic_of(DLQ) == (TOPIC, dlq)
             await yard.to.delete()
-            assert yard.letters.topic_of(TOPIC) == (TOPIC, dlq), "they outlive their topic"
+            assert await yard.letters.topic_of(TOPIC) == (TOPIC, dlq), "they outlive their topic"
+
+    run_timed(go())
+
+
+def test_whoever_rejected_a_message_finds_it(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with graveyard(tmp_path) as yard:
+            yard.to.put("a", "b")
+            member = (await yard.to.join()).member_id
+            for value in ("a", "b"):
+                polled = await yard.to.poll(member, max_messages=1)
+                await yard.to.reject(*handles_of(polled))
+                _, dlq = await yard.letters.topic_of(TOPIC)
+                assert dlq is not None
+                letters, _ = await yard.letters.page(dlq, LetterFilter(), BEGINNING, 10)
+                assert letters[-1].record.value == value.encode()
+
+    run_timed(go())
+
+
+def test_letters_that_cannot_be_written_are_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        async with graveyard(tmp_path) as yard:
+            monkeypatch.setattr(yard.broker._undertaker, "notice", lambda _: None)
+            yard.to.put("a")
+            polled = await yard.to.poll((await yard.to.join()).member_id)
+            await yard.to.reject(*handles_of(polled))
+            assert await yard.letters.topic_of(TOPIC) == (TOPIC, None)
 
     run_timed(go())
 

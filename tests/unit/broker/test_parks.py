@@ -42,7 +42,7 @@ class Rig:
 
     async def wait(self, member: Member, *marks: tuple[Mark, int], timeout_s: float = LONG_S) -> "asyncio.Task[bool]":
         deadline = self.parks.deadline(timeout_s)
-        task = asyncio.ensure_future(self.parks.wait(self.group, member, marks, deadline))
+        task = asyncio.ensure_future(self.parks.wait(self.group, member, marks, deadline, self.parks.rung))
         await turns()
         return task
 
@@ -121,15 +121,15 @@ def test_a_wait_goes_on_until_the_same_deadline_however_often_it_is_ended() -> N
     async def go() -> None:
         rig = Rig()
         deadline = rig.parks.deadline(20)
-        for passed_ms in (5_000, 14_999):
-            waiting = asyncio.ensure_future(rig.parks.wait(rig.group, rig.first, (), deadline))
+        for passed_ms in (5_000, 14_000):
+            waiting = asyncio.ensure_future(rig.parks.wait(rig.group, rig.first, (), deadline, rig.parks.rung))
             await turns()
             rig.time.move(passed_ms)
             rig.parks.wake_group(rig.group.number)
             assert await waiting
-        last = asyncio.ensure_future(rig.parks.wait(rig.group, rig.first, (), deadline))
+        last = asyncio.ensure_future(rig.parks.wait(rig.group, rig.first, (), deadline, rig.parks.rung))
         await turns()
-        rig.time.move(1)
+        rig.time.move(1_000)
         assert not await last
 
     run_timed(go())

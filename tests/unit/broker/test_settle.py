@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from goqueue.broker.settle import Fate
-from goqueue.model.errors import DiskFull, StaleHandle
+from goqueue.model.errors import DiskFull, GoQueueError, StaleHandle
 from goqueue.model.groups import Mode, Place
 from goqueue.model.names import GroupNumber
 from goqueue.model.settings import Fsync
@@ -34,6 +34,10 @@ from tests.unit.broker.test_poll import consume
 
 VISIBLE_MS = 10_000
 LONG_MS = 10 * SESSION_MS
+
+
+def _refusal(fate: Fate) -> GoQueueError | None:
+    return fate.refusal
 
 
 # --- ack
@@ -81,8 +85,33 @@ def test_of_many_handles_each_has_an_answer_of_its_own(tmp_path: Path) -> None:
         beyond = handles[0]._replace(partition=7)
         nobody = handles[0]._replace(group=GroupNumber(99))
         asked = [handles[3], invented, handles[2], nowhere, handles[0], beyond, nobody, handles[3]]
-        assert refused(await to.ack(*asked)) == [False, True, True, True, False, True, True, False]
+        assert refused(await to.ack(*asked)) == [False, True, True, True, False, True, True, True]
         assert (await to.lag())[0].lag == 1
+
+    consume(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack", "reject"])
+def test_the_same_handle_twice_in_one_request_settles_once(tmp_path: Path, verb: str) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.put("a", "b")
+        one, other = handles_of(await to.poll(member))
+        fates = await getattr(to, verb)(one, other, one, one)
+        assert refused(fates) == [False, False, True, True]
+        assert "this handle is not good any more" in str(fates[2].refusal)
+        assert [error.code for error in map(_refusal, await to.ack(one, one)) if error] == ["stale_handle"] * 2
+
+    consume(tmp_path, scenario)
+
+
+def test_twice_in_one_request_it_is_refused_for_its_own_reason_or_extended_twice(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.put("a")
+        (handle,) = handles_of(await to.poll(member))
+        nowhere = handle._replace(topic="nope")
+        first, second = await to.ack(nowhere, nowhere)
+        assert str(first.refusal) == str(second.refusal) == "the topic 'nope' this handle is of was deleted"
+        assert refused(await to.extend(handle, handle, by_ms=1000)) == [False, False], "it stays good"
 
     consume(tmp_path, scenario)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from goqueue.broker import statistics
-from goqueue.broker.statistics import DelayRow, DeliveryRow, LaneRow, Statistics
+from goqueue.broker.statistics import DelayRow, DeliveryRow, LaneRow
 from goqueue.model.groups import Mode, Place
 from goqueue.model.record import Lane
 from goqueue.model.topic import Backoff, OnExpiry
@@ -33,15 +33,7 @@ class Counted(Consumers):
 
     def __init__(self, consumers: Consumers) -> None:
         super().__init__(consumers.broker, consumers.clock, consumers.time)
-        broker = self.broker
-        self.statistics = Statistics(
-            topics=broker.topics,
-            coordination=broker.groups,
-            reader=broker.reader,
-            alarms=broker.alarms,
-            clock=broker.clock,
-            meters=broker.group_meters,
-        )
+        self.statistics = self.broker.statistics
 
     async def rows(self, group: str | None = None, topic: str | None = None, limit: int = 100) -> list[LaneRow]:
         return (await self.statistics.lanes(group=group, topic=topic, limit=limit))[0]

@@ -1,7 +1,11 @@
 """The outbox of dead letters: numbers are never skipped and never used twice."""
 
+import pytest
+
+from goqueue.delivery import records
 from goqueue.delivery.dead import Death, Outbox
-from goqueue.delivery.records import HeldDeath, Mourned, Reason
+from goqueue.delivery.records import MOST_BYTES, HeldDeath, Mourned, Reason
+from goqueue.model import limits
 from tests.unit.delivery.partitions import T0, A, B
 
 
@@ -50,7 +54,7 @@ def test_its_record_makes_it_again() -> None:
     outbox.void(9)
     outbox.add([death(7)])
     outbox.done(1)
-    record = outbox.to_record()
+    (record,) = outbox.to_records()
     assert record == Mourned(
         1,
         (
@@ -61,3 +65,37 @@ def test_its_record_makes_it_again() -> None:
     other = Outbox()
     other.restore(record)
     assert (other.first, other.next, list(other)) == (1, 3, list(outbox))
+
+
+def test_an_empty_one_keeps_the_number_of_the_next_letter() -> None:
+    outbox = Outbox()
+    outbox.add([death(9)])
+    outbox.done(1)
+    assert list(outbox.to_records()) == [Mourned(1, ())]
+
+
+@pytest.mark.parametrize("detail", ["", "x" * limits.MAX_REJECT_CHARS, "\U0001f4a3" * limits.MAX_REJECT_CHARS])
+def test_many_letters_are_spread_over_records_that_are_not_large(detail: str) -> None:
+    far = limits.MAX_OFFSET - 1
+    each = Death(A, far, Reason.REJECTED, 2**31, far, detail)
+    outbox = Outbox()
+    outbox.add([each] * (1 + 3 * MOST_BYTES // len(records.encode(HeldDeath(*each)))))
+    outbox.done(1)
+    found = list(outbox.to_records())
+    assert len(found) >= 3
+    assert all(len(records.encode(record)) < MOST_BYTES + 20 for record in found)
+    other = Outbox()
+    for record in found:
+        other.restore(record)
+    assert (other.first, other.next, list(other)) == (1, outbox.next, list(outbox))
+
+
+def test_a_record_that_does_not_go_on_where_the_last_one_ended_is_refused() -> None:
+    held = HeldDeath(A, 7, Reason.NACKED, 3, T0, "", False)
+    outbox = Outbox()
+    outbox.restore(Mourned(5, (held, held)))
+    for first in (5, 6, 8):
+        with pytest.raises(ValueError, match=f"has number 7, not {first}"):
+            outbox.restore(Mourned(first, (held,)))
+    outbox.restore(Mourned(7, (held,)))
+    assert (outbox.first, outbox.next) == (5, 8)

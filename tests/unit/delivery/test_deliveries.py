@@ -748,6 +748,42 @@ def test_the_largest_snapshot_of_one_group_fits_into_a_block(machine: Deliveries
     assert len(max(machine.snapshot(), key=len)) < limits.MAX_RECORD_BYTES / 2
 
 
+def test_a_snapshot_of_very_many_letters_and_delays_has_no_large_record_and_gives_the_same_machine() -> None:
+    disk = MemoryDisk()
+    machine = Deliveries()
+    host = Host(open_log(disk), [machine])
+    reason = "x" * limits.MAX_REJECT_CHARS
+    machine.outbox.add(Death(A, offset, Reason.REJECTED, 1, NOW, reason) for offset in range(17_000))
+    machine.outbox.done(3)
+    far = limits.MAX_OFFSET // 2
+    machine.moved = {far + offset: NOW + offset for offset in range(900_000)}
+    machine.cancelled = BitMap64(range(0, 40_000_000, 2)) | some(far - 1)
+    assert max(map(len, machine.snapshot())) < 2 * records.MOST_BYTES + 100
+    host.snapshot(NOW)
+    other = Deliveries()
+    Host(open_log(disk), [other])
+    assert (other.outbox.first, list(other.outbox)) == (3, list(machine.outbox))
+    assert (other.moved, other.cancelled) == (machine.moved, machine.cancelled)
+    assert list(other.snapshot()) == list(machine.snapshot())
+
+
+def test_of_two_snapshots_only_the_last_one_counts() -> None:
+    """What the records of one say is added up; a start begins anew with each."""
+    disk = MemoryDisk()
+    machine = Deliveries()
+    host = Host(open_log(disk), [machine])
+    delayed(machine, 3, 4, 5)
+    for command in (Cancel(some(3)), Move(some(4, 5), NOW + 7), leasing(A, [0, 1]), Reject(A, {1: some(0, 1)}, True)):
+        host.submit(machine, command, NOW)
+    host.snapshot(NOW)
+    host.submit(machine, Bury(1), NOW)
+    machine.forget_below(5)
+    host.snapshot(NOW)
+    other = Deliveries()
+    Host(open_log(disk), [other])
+    assert (list(other.cancelled), other.moved, other.outbox.first, len(other.outbox)) == ([], {5: NOW + 7}, 1, 1)
+
+
 SCRIPT: list[Any] = [
     Start(B, 7),
     leasing(A, range(20)),

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from goqueue.delivery.deliveries import Deliveries
-from goqueue.delivery.records import Event, HeldDeath, HeldLease, HeldTry, HeldWait, Reason
+from goqueue.delivery.records import MOST_BYTES, Event, HeldDeath, HeldLease, HeldTry, HeldWait, Reason
 from goqueue.delivery.sidecar import sidecar_settings
 from goqueue.model import limits
 from goqueue.model.settings import LogSettings
@@ -85,6 +85,7 @@ def test_the_page_states_the_constants() -> None:
         f"after each {limits.RECORDS_PER_SNAPSHOT} records",
         f"every record has the key `{Deliveries.name}`",
         f"Numbers {before} were used before",
+        f"takes more than {MOST_BYTES // limits.MIB} MiB is spread over several records",
     ):
         assert stated in text, stated
 

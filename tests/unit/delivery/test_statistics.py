@@ -2,11 +2,13 @@
 
 from goqueue.delivery.commands import Ack, Cancel, Extend, Forget, Lapse, Nack, ResetTo
 from goqueue.delivery.selection import Policy, Selection
-from goqueue.delivery.statistics import LaneStats, LaneTally, waited_ms
+from goqueue.delivery.statistics import LaneTally, ServedCounts, waited_ms
 from goqueue.model.names import GroupNumber
 from goqueue.model.record import Lane
 from goqueue.storage.lane_index import LaneIndex
 from tests.unit.delivery.partitions import RETRIES, SPAN, STRICTLY, T0, A, B, MemoryPartition, message, some
+
+NONE = ([0] * 5, [None] * 5)
 
 
 def tally(partition: MemoryPartition, group: GroupNumber) -> LaneTally:
@@ -25,7 +27,7 @@ def serve(partition: MemoryPartition, group: GroupNumber, count: int, policy: Po
     picks = selection.pick(count, policy, partition.now)
     partition.lease(group, selection, picks, poll=partition.next_poll())
     taken = [sum(len(pick.offsets) for pick in picks if pick.lane == lane) for lane in range(5)]
-    partition.deliveries.serve(group, taken, partition.wall)
+    partition.deliveries.served.serve(group, taken, partition.wall)
     return taken
 
 
@@ -37,34 +39,35 @@ def waited(partition: MemoryPartition, group: GroupNumber) -> list[int]:
 
 
 def test_what_is_served_is_counted_by_lane_with_the_time() -> None:
-    stats = LaneStats()
-    stats.serve([1, 0, 5, 0, 0], T0)
-    stats.serve([0, 0, 2, 3, 0], T0 + 7)
-    assert stats.served == [1, 0, 7, 3, 0]
-    assert stats.last_served == [T0, None, T0 + 7, T0 + 7, None]
+    counts = ServedCounts()
+    counts.serve(A, [1, 0, 5, 0, 0], T0)
+    counts.serve(B, [9, 9, 9, 9, 9], T0 + 8)
+    counts.serve(A, [0, 0, 2, 3, 0], T0 + 7)
+    assert counts.of(A) == ([1, 0, 7, 3, 0], [T0, None, T0 + 7, T0 + 7, None])
+    assert counts.of(B) == ([9] * 5, [T0 + 8] * 5)
 
 
 def test_a_group_has_numbers_from_its_first_poll_until_it_is_forgotten() -> None:
     partition = MemoryPartition(*(message() for _ in range(4)))
-    assert partition.deliveries.lane_stats == {}
+    served = partition.deliveries.served
+    assert served.of(A) == NONE
     serve(partition, A, 3)
     serve(partition, B, 1)
-    assert {group: stats.served for group, stats in partition.deliveries.lane_stats.items()} == {
-        A: [0, 0, 3, 0, 0],
-        B: [0, 0, 1, 0, 0],
-    }
+    assert served.of(A).messages == [0, 0, 3, 0, 0]
+    assert served.of(B).messages == [0, 0, 1, 0, 0]
     partition.do(ResetTo(A, 0))
     serve(partition, A, 1)
-    assert partition.deliveries.lane_stats[A].served == [0, 0, 4, 0, 0], "a reset ends nothing"
+    assert served.of(A).messages == [0, 0, 4, 0, 0], "a reset ends nothing"
     partition.do(Forget(A))
-    assert list(partition.deliveries.lane_stats) == [B]
+    assert served.of(A) == NONE
+    assert served.of(B).messages == [0, 0, 1, 0, 0]
 
 
 def test_the_numbers_begin_anew_with_the_process() -> None:
     partition = MemoryPartition(message())
     serve(partition, A, 1)
     partition.restart()
-    assert partition.deliveries.lane_stats == {}
+    assert partition.deliveries.served.of(A) == NONE
 
 
 # --- how long a lane has waited

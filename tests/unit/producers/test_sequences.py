@@ -268,6 +268,38 @@ def test_idle_producers_expire() -> None:
     assert len(found) == 0
 
 
+def test_the_brokers_own_producers_push_out_no_client_and_no_client_pushes_out_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "MAX_PRODUCERS_PER_PARTITION", 3)
+    own = limits.OWN_PRODUCERS
+    found = table(run(0, 0, 1), *(run(0, 1 + number, 1, producer=own + number) for number in range(5)))
+    assert len(found) == 4
+    assert ask(found, 1, 1) == [], "the client's next message is welcome"
+    assert ask(found, 0, 1, producer=own + 2) == [(3, 1)]
+    assert ask(found, 0, 1, producer=own + 1) == [], "own ones push out own ones, the longest idle first"
+    for number in range(2, 7):
+        found.add(run(0, 10 + number, 1, producer=number))
+    assert len(found) == 6
+    assert [ask(found, 0, 1, producer=own + number) for number in (2, 3, 4)] == [[(3, 1)], [(4, 1)], [(5, 1)]]
+    with pytest.raises(UnknownProducer):
+        ask(found, 1, 1)
+
+
+def test_clients_and_the_brokers_own_come_back_from_bytes_and_merges_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_PRODUCERS_PER_PARTITION", 2)
+    own = limits.OWN_PRODUCERS
+    runs = [run(0, number, 1, producer=number if number % 2 else own + number, time=T0 + number) for number in range(9)]
+    found, halves = table(*runs), table(*runs[:4])
+    assert len(found) == 4
+    assert ProducerTable.from_bytes(found.to_bytes()) == found
+    halves.merge(table(*runs))
+    assert halves == found
+    found.expire(T0 + 100)
+    assert len(found) == 2, "the own ones"
+    assert found.last_timestamp == T0 + 8
+
+
 def test_the_last_timestamp_is_that_of_the_newest_record() -> None:
     assert ProducerTable().last_timestamp == 0
     assert sample().last_timestamp == T0 + 1000
@@ -336,7 +368,7 @@ def test_tables_are_equal_when_they_forget_in_the_same_order() -> None:
     assert one == table(run(0, 0, 1, producer=1), run(0, 1, 1, producer=2), run(0, 2, 1, producer=3))
     assert one != table(run(0, 0, 1, producer=1), run(0, 2, 1, producer=3))
     other = ProducerTable.from_bytes(one.to_bytes())
-    other._producers[1] = other._producers.pop(1)
+    other._clients[1] = other._clients.pop(1)
     assert one != other
     assert one != object()
 

@@ -285,7 +285,7 @@ class Partition:
             self.log.sync()
 
     def following(self, producer: int) -> int:
-        if producer not in self.table._producers:
+        if producer not in self.table._clients:
             return 0
         with pytest.raises(OutOfSequence) as caught:
             self.table.check(Producer(producer, 0, 2**30), 1)

@@ -4,13 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyroaring import BitMap64
 
 from goqueue import codec
 from goqueue.model import limits
 from goqueue.model.errors import DiskFull
-from goqueue.model.record import Record
+from goqueue.model.record import Extension, Record
 from goqueue.model.settings import LogSettings
 from goqueue.storage.cleaner import clean
+from goqueue.storage.delays import DueTimes
 from goqueue.storage.log import Log
 from goqueue.storage.state import LeaderEpoch, Trait
 from tests.unit.storage.disks import Operation, Stopped, WatchedDisk, once, stop_at
@@ -210,6 +212,18 @@ def test_retention_by_bytes_spares_only_what_is_still_to_be_delivered(tmp_path: 
     assert offsets(read_all(log)) == []
 
 
+@pytest.mark.parametrize("rule", ["retention_ms", "retention_bytes"])
+def test_a_pending_record_stays_also_when_the_clock_says_it_is_due(tmp_path: Path, rule: str) -> None:
+    log = open_log(tmp_path, kept_for(**{rule: 0}))
+    seal(log, message(0), delayed(1, T0 + 500), delayed(2, T0 + 500), delayed(3, T0 + 500), now=T0)
+    times = DueTimes({3: T0 + 700}, pending=BitMap64([2, 3]))
+    for _ in range(2):
+        clean(log, T0 + DAY, times)
+        assert offsets(read_all(log)) == [2, 3]
+    clean(log, T0 + DAY)
+    assert offsets(read_all(log)) == []
+
+
 def test_offsets_between_survivors_read_on_at_the_next_one(tmp_path: Path) -> None:
     log = open_log(tmp_path, kept_for(retention_ms=1000))
     for number in range(3):
@@ -378,6 +392,18 @@ def test_a_log_with_more_keys_than_memory_is_compacted_a_part_at_a_time(
         passes += 1
         assert passes <= 12
     assert [offset for offset, _, _ in texts(log)] == sorted(newest.values())
+
+
+def test_compaction_spares_a_pending_record_also_when_the_clock_says_it_is_due(tmp_path: Path) -> None:
+    log = compacted(tmp_path)
+    late = Record(key=b"a", value=b"late", extension=Extension(deliver_at=T0 + 500))
+    seal(log, keyed("a", "1"), late, keyed("a", "2"), now=T0)
+    seal(log, keyed("a", "3"), now=T0 + 1)
+    for _ in range(2):
+        clean(log, T0 + DAY, DueTimes(pending=BitMap64([1])))
+        assert texts(log) == [(1, "a", "late"), (3, "a", "3")]
+    clean(log, T0 + DAY)
+    assert texts(log) == [(3, "a", "3")], "its segment was not done with"
 
 
 def test_a_delayed_record_does_not_keep_a_large_log_from_being_compacted(

@@ -3,10 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyroaring import BitMap64
 
 from goqueue import codec
 from goqueue.model.record import Extension, Record
-from goqueue.storage.delays import DelayView, DelayViews
+from goqueue.storage.delays import DelayView, DelayViews, DueTimes
 from tests.unit.storage.logs import T0, stamped
 
 GOLDEN = bytes.fromhex("00000001 00000005 0000018bcfe56800 0000018bcfe56801".replace(" ", ""))
@@ -43,6 +44,20 @@ def test_only_later_ones_are_due_after_a_time_in_offset_order() -> None:
     assert view.due_after(T0) == [60, 62, 63]
     assert view.due_after(T0 + 10) == [60, 63]
     assert view.due_after(T0 + 30) == []
+
+
+def test_what_was_moved_is_due_then_and_what_was_cancelled_at_once() -> None:
+    view = fold([T0 + 10] * 4, base=50, first=60)
+    times = DueTimes({61: T0 + 5, 62: T0 + 30}, BitMap64([63]))
+    assert view.due_after(T0, times) == [60, 61, 62]
+    assert view.due_after(T0 + 10, times) == [62]
+
+
+def test_what_is_pending_is_not_due_whatever_the_clock_shows() -> None:
+    view = fold([T0 + 10] * 4, base=50, first=60)
+    times = DueTimes({62: T0 + 5}, BitMap64(), BitMap64([61, 62]))
+    assert view.due_after(T0 + 10**9, times) == [61, 62]
+    assert [times.is_due(offset, T0 + 10, T0 + 10) for offset in range(60, 64)] == [True, False, False, True]
 
 
 def test_gaps_in_the_offsets_stay_gaps() -> None:
