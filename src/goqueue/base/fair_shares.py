@@ -20,7 +20,7 @@ from collections.abc import Sequence
 class FairShares:
     """For a fixed number of lanes. `served` speaks of the latest `share`."""
 
-    __slots__ = ("_credit", "_fed", "_free", "_last_served", "_ready", "_waiting_since", "_weights")
+    __slots__ = ("_credit", "_fed", "_free", "_ready", "_waiting_since", "_weights")
 
     def __init__(self, lanes: int) -> None:
         self._credit = [0] * lanes
@@ -32,13 +32,7 @@ class FairShares:
         """As they were at the latest `share`; all 0 where weights did not matter."""
         self._free = [False] * lanes
         """Lanes that were starving at the latest `share`."""
-        self._last_served: list[int | None] = [None] * lanes
         self._waiting_since: list[int | None] = [None] * lanes
-
-    @property
-    def last_served(self) -> list[int | None]:
-        """When each lane was last taken from; None: never."""
-        return list(self._last_served)
 
     @property
     def waiting_since(self) -> list[int | None]:
@@ -86,7 +80,6 @@ class FairShares:
         for lane, count in enumerate(taken):
             if count > 0:
                 self._ready[lane] = max(self._ready[lane] - count, 0)
-                self._last_served[lane] = now
                 self._waiting_since[lane] = now if self._ready[lane] else None
         self._charge(charged)
 

@@ -429,7 +429,8 @@ def _portions(picks: Iterable[Pick], deliveries: Deliveries, group: GroupNumber)
     delivery, moved = deliveries.delivery(group), deliveries.moved
     for lane, offsets in picks:
         if moved:
-            theirs = BitMap64([offset for offset in column(offsets) if offset in moved])
+            few, many = (moved, offsets) if len(moved) < len(offsets) else (column(offsets), moved)
+            theirs = BitMap64([offset for offset in few if offset in many])
             for portion in _by_deliveries(lane, theirs, delivery):
                 yield portion._replace(was_moved=True)
             offsets = offsets - theirs

@@ -56,8 +56,6 @@ class DelayedMessages:
         self._clock = clock
         self._monotonic = monotonic
         self._watch = watch
-        self.cancelled = 0
-        self.moved = 0
 
     # --- looking
 
@@ -142,7 +140,6 @@ class DelayedMessages:
             await self._sidecars.made(partition)
             left = self._sidecars.write(partition, Cancel(offsets))
             failed |= {(number, offset) for offset in column(left)}
-            self.cancelled += len(offsets) - len(left)
             written.append(partition)
         for partition in written:
             await self._sidecars.safe(partition)
@@ -159,7 +156,6 @@ class DelayedMessages:
             raise _too_late(await self.get(topic, number, offset))
         partition.delays.move(offsets, deliver_at, wall=self._clock(), now=self._monotonic())
         self._watch(partition)
-        self.moved += 1
         await self._sidecars.safe(partition)
         return await self.get(topic, number, offset)
 

@@ -166,10 +166,6 @@ class Selection:
     def waiting_since(self) -> list[int | None]:
         return self._shares.waiting_since
 
-    @property
-    def last_served(self) -> list[int | None]:
-        return self._shares.last_served
-
 
 def ready_of(offsets: BitMap64, delivery: Delivery, held: Held) -> BitMap64:
     """Those of them that may be delivered."""

@@ -135,7 +135,6 @@ def test_weights_may_change_between_batches() -> None:
 def test_a_proposal_costs_nothing() -> None:
     shares = FairShares(5)
     assert [share(shares, 7, *PLENTY) for _ in range(20)] == [[7, 0, 0, 0, 0]] * 20
-    assert shares.last_served == [None] * 5
 
 
 def test_deficits_follow_what_was_really_taken() -> None:
@@ -175,10 +174,9 @@ def test_taking_nothing_changes_nothing() -> None:
     assert share(shares, 60, *PLENTY) == expected
 
 
-def test_served_without_a_proposal_is_only_noted() -> None:
+def test_served_without_a_proposal_changes_no_share() -> None:
     shares = FairShares(2)
     shares.served([3, 0], 77)
-    assert shares.last_served == [77, None]
     assert take(shares, 75, *PLENTY[:2]) == [50, 25]
 
 
@@ -279,13 +277,12 @@ def test_a_slow_consumer_does_not_pile_up_credit() -> None:
 # --- statistics and arguments
 
 
-def test_it_says_when_lanes_were_served_and_since_when_they_wait() -> None:
+def test_it_says_since_when_lanes_wait() -> None:
     shares = FairShares(3)
-    assert (shares.last_served, shares.waiting_since) == ([None] * 3, [None] * 3)
+    assert shares.waiting_since == [None] * 3
     share(shares, 10, 5, 5, 0, now=100)
-    assert (shares.last_served, shares.waiting_since) == ([None] * 3, [100, 100, None])
+    assert shares.waiting_since == [100, 100, None]
     shares.served([5, 2, 0], 150)
-    assert shares.last_served == [150, 150, None]
     assert shares.waiting_since == [None, 150, None]
     share(shares, 10, 0, 3, 7, now=200)
     assert shares.waiting_since == [None, 150, 200]
@@ -293,9 +290,8 @@ def test_it_says_when_lanes_were_served_and_since_when_they_wait() -> None:
 
 def test_what_it_says_is_a_copy() -> None:
     shares = FairShares(1)
-    shares.last_served.append(1)
     shares.waiting_since.append(1)
-    assert (shares.last_served, shares.waiting_since) == ([None], [None])
+    assert shares.waiting_since == [None]
 
 
 def test_a_wrong_number_of_lanes_is_refused() -> None:

@@ -499,7 +499,7 @@ def test_what_is_cancelled_never_comes_and_holds_up_nothing(tmp_path: Path) -> N
                 with pytest.raises(Conflict, match="offset 1 of partition 0 of orders was cancelled") as told:
                     await again
                 assert told.value.code == "conflict", "it was not delivered"
-            assert to.broker.delayed.cancelled == 1, "a second time changes nothing"
+            assert to.partition().delays.dropped == 1, "a second time changes nothing"
             await to.pass_by(5000 + TICK_MS)
             assert await to.texts(member) == ["m0", "m2"]
             await to.commit(member, 4)
@@ -520,7 +520,7 @@ def test_it_may_be_cancelled_by_two_at_the_same_time(tmp_path: Path) -> None:
             told = await asyncio.gather(*(cancel(to, 0) for _ in range(3)), return_exceptions=True)
             assert [type(each) for each in told].count(Conflict) == 2
             assert None in told
-            assert to.broker.delayed.cancelled == 1
+            assert to.partition().delays.dropped == 1
             assert await state(to, 0) is DelayState.CANCELLED
 
     run_timed(go())
@@ -536,7 +536,7 @@ def test_it_is_too_late_to_cancel_or_move_what_is_due(tmp_path: Path) -> None:
             with pytest.raises(AlreadyDelivered):
                 await move(to, 0, T0 + HOUR_MS)
             assert await to.texts(member) in (["a"], [])
-        assert (to.broker.delayed.cancelled, to.broker.delayed.moved) == (0, 0)
+        assert (to.partition().delays.dropped, to.partition().delays.moved) == (0, 0)
 
     consume(tmp_path, scenario)
 
@@ -551,7 +551,7 @@ def test_many_are_cancelled_at_once_and_those_that_could_not_be_are_named(tmp_pa
             ids = [(0, 1), (0, 0), (1, 5), (1, 99), (7, 0), (0, 2), (0, 1)]
             failed = await to.broker.delayed.cancel_all(topic(to), ids)
             assert failed == {(0, 0), (1, 99), (7, 0)}
-            assert to.broker.delayed.cancelled == 3
+            assert sum(partition.delays.dropped for partition in topic(to).partitions) == 3
             assert len(await listed(to)) == 17
             assert await to.broker.delayed.cancel_all(topic(to), [(0, 1)]) == {(0, 1)}
 
@@ -597,7 +597,7 @@ def test_it_may_be_moved_to_an_earlier_and_to_a_later_time_again_and_again(tmp_p
             assert await to.texts(member) == [], "its old time has passed"
             await to.pass_by(1000)
             assert await to.texts(member) == ["a"]
-            assert to.broker.delayed.moved == 4
+            assert to.partition().delays.moved == 4
 
     run_timed(go())
 
