@@ -75,6 +75,7 @@ def results(codec: ModuleType, block: bytes, chance: random.Random) -> list[obje
         bounds(codec.select(block, **wanted)),
         outcome(lambda: codec.decode(block)),
         outcome(lambda: codec.decode(block, verified=True)),
+        outcome(lambda: codec.values(block)),
         outcome(stamp),
         stamped,
         codec.field_values(block, scan, chance.choice(list(Field))),
@@ -312,3 +313,58 @@ def test_the_twins_agree_about_any_bytes(compiled: ModuleType, block: bytes, see
 )
 def test_the_twins_agree_about_what_can_be_encoded(compiled: ModuleType, record: Record) -> None:
     assert outcome(lambda: compiled.encode([record])) == outcome(lambda: reference.encode([record]))
+
+
+numbers_and_more = st.none() | st.integers(-(2**64), 2**64)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    value=st.none() | st.binary(max_size=60),
+    key=st.none() | st.binary(max_size=20) | st.sampled_from((bytes(0xFFFF), bytes(0x10000))),
+    priority=st.integers(-1, 6),
+    headers=st.lists(
+        st.tuples(st.text(st.characters(), max_size=4), st.binary(max_size=4) | st.just(bytes(0xFFF0))), max_size=3
+    ),
+    times=st.tuples(numbers_and_more, numbers_and_more, numbers_and_more),
+    numbered=st.booleans(),
+    position=st.integers(-2, 150),
+)
+def test_the_twins_pack_the_same_bytes_or_refuse_for_the_same_reason(
+    compiled: ModuleType,
+    value: bytes | None,
+    key: bytes | None,
+    priority: int,
+    headers: list[tuple[str, bytes]],
+    times: tuple[int | None, int | None, int | None],
+    numbered: bool,
+    position: int,
+) -> None:
+    results = []
+    for codec in (compiled, reference):
+        buffer = bytearray(b"\xaa" * 200)
+
+        def pack(codec: ModuleType = codec, buffer: bytearray = buffer) -> object:
+            return codec.pack_into(buffer, position, value, key, priority, headers, *times, numbered)
+
+        results.append((outcome(pack), buffer))
+    assert results[0] == results[1]
+    extension = Extension(
+        deliver_at=times[0],
+        expires_at=times[1],
+        event_time=times[2],
+        producer=Producer(0, 0, 0) if numbered else None,
+    )
+    record = Record(key=key, value=value, priority=priority, headers=tuple(headers), extension=extension)
+    encoded = outcome(lambda: reference.encode([record]))
+    end, buffer = results[0]
+    if isinstance(encoded, bytearray):
+        assert end == (position + len(encoded) if 0 <= position <= 200 - len(encoded) else -len(encoded))
+        expected = bytearray(b"\xaa" * 200)
+        if isinstance(end, int) and end >= 0:
+            expected[position:end] = encoded
+        assert buffer == expected
+    else:
+        assert isinstance(encoded, tuple)
+        assert end == (encoded[0], 0, max(0, position))
+        assert buffer == b"\xaa" * 200

@@ -26,12 +26,14 @@ __all__ = [
     "field_values",
     "milestones",
     "murmur3",
+    "pack_into",
     "pick",
     "producer_runs",
     "scan",
     "select",
     "stamp",
     "survey",
+    "values",
 ]
 
 
@@ -62,12 +64,14 @@ if COMPILED:
         field_values,
         milestones,
         murmur3,
+        pack_into,
         pick,
         producer_runs,
         scan,
         select,
         stamp,
         survey,
+        values,
     )
 else:
     from goqueue.codec.reference import (
@@ -77,10 +81,12 @@ else:
         field_values,
         milestones,
         murmur3,
+        pack_into,
         pick,
         producer_runs,
         scan,
         select,
         stamp,
         survey,
+        values,
     )

@@ -6,12 +6,14 @@ from goqueue.codec.reference import encode as encode
 from goqueue.codec.reference import field_values as field_values
 from goqueue.codec.reference import milestones as milestones
 from goqueue.codec.reference import murmur3 as murmur3
+from goqueue.codec.reference import pack_into as pack_into
 from goqueue.codec.reference import pick as pick
 from goqueue.codec.reference import producer_runs as producer_runs
 from goqueue.codec.reference import scan as scan
 from goqueue.codec.reference import select as select
 from goqueue.codec.reference import stamp as stamp
 from goqueue.codec.reference import survey as survey
+from goqueue.codec.reference import values as values
 
 CONSTANTS: dict[str, int | bytes]
 FLAGS: dict[str, int]

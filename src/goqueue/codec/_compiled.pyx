@@ -40,6 +40,7 @@ cdef object RECORD = Record
 cdef object EXTENSION_TYPE = Extension
 cdef object PRODUCER_TYPE = Producer
 cdef object REFUSE_NUMBER = Refusal.NUMBER
+cdef object REFUSE_PRIORITY = Refusal.PRIORITY
 cdef array.array UINTS = array.array("I")
 cdef array.array LONGS = array.array("q")
 cdef array.array BYTES = array.array("B")
@@ -504,6 +505,25 @@ def decode(block, *, bint verified=False):
         records.append(decode_one(view.data + position, &s))
         position += s.size
     return records
+
+def values(block):
+    """The value of every record of the block; raises `InvalidRecord` at the first problem."""
+    cdef Bytes view = Bytes(block)
+    cdef list found = []
+    cdef Shape s
+    cdef size_t position = 0
+    cdef int problem
+    while position < view.size:
+        problem = examine(view.data + position, view.size - position, True, &s)
+        if problem:
+            raise InvalidRecord(REASONS[PROBLEM_OF[problem]], index=len(found), position=position)
+        found.append(
+            None if s.flags & NO_VALUE else PyBytes_FromStringAndSize(
+                <const char *>view.data + position + HEADER_BYTES + s.extension_bytes + s.key_bytes, s.value_bytes
+            )
+        )
+        position += s.size
+    return found
 
 cdef object decode_one(const uint8_t *p, Shape *s):
     cdef const uint8_t *key = p + HEADER_BYTES + s.extension_bytes

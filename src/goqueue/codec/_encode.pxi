@@ -1,5 +1,9 @@
 # Part of _compiled.pyx: records to bytes.
 
+class Unfit(Exception):
+    """A record breaks a limit; its argument is the `Refusal`. No error of the caller's looks like it."""
+
+
 def encode(records):
     """The records as one block; raises `InvalidRecord` for the first one that breaks a limit."""
     cdef bytearray block = bytearray()
@@ -15,12 +19,12 @@ def encode(records):
 cdef object encode_one(bytearray block, object record):
     """Append the record to the block; gives back why not if it is refused."""
     cdef uint8_t fields[MAX_HEAD_BYTES]
-    cdef size_t position = len(block), headers_bytes = 0, fixed_bytes = 0, extension_bytes = 0, size
+    cdef size_t headers_bytes = 0, fixed_bytes = 0, extension_bytes = 0, size
     cdef size_t key_bytes = 0, value_bytes = 0, blob_bytes = 0
     cdef uint32_t mask = 0
     cdef int flags = 0, overflow
     cdef int64_t offset, timestamp, priority
-    cdef bytes key = record.key, value = record.value, blob = None, piece
+    cdef bytes key = record.key, value = record.value, blob = None
     cdef list pieces = None
     cdef uint8_t *start
     cdef uint8_t *p
@@ -43,20 +47,12 @@ cdef object encode_one(bytearray block, object record):
         flags |= NO_VALUE
     else:
         value_bytes = PyBytes_GET_SIZE(value)
-    headers = record.headers
-    if headers:
-        pieces = []
-        headers_bytes = HEADER_COUNT_BYTES
-        for name, content in headers:
-            try:
-                piece = (<str?>name).encode("utf-8", "surrogateescape")
-            except UnicodeEncodeError:
-                return Refusal.HEADER_NAME
-            pieces.append(piece)
-            pieces.append(<bytes?>content)
-            headers_bytes += 2 * HEADER_LENGTH_BYTES + PyBytes_GET_SIZE(piece) + PyBytes_GET_SIZE(content)
-        if headers_bytes > MAX_HEADERS_BYTES:
-            return Refusal.HEADERS
+    try:
+        headers = record.headers
+        if headers:
+            pieces = header_pieces(headers, &headers_bytes)
+    except Unfit as refused:
+        return refused.args[0]
     try:
         offset = number(record.offset, -MAX_INT64 - 1, MAX_INT64, REFUSE_NUMBER)
         timestamp = number(record.timestamp, -MAX_INT64 - 1, MAX_INT64, REFUSE_NUMBER)
@@ -80,19 +76,11 @@ cdef object encode_one(bytearray block, object record):
     if size > MAX_RECORD_BYTES:
         return Refusal.RECORD
 
-    PyByteArray_Resize(block, position + size)
-    start = p = <uint8_t *>PyByteArray_AS_STRING(block) + position
-    p[0] = MAGIC_0
-    p[1] = MAGIC_1
-    p[VERSION_AT] = VERSION
-    p[FLAGS_AT] = <uint8_t>flags
+    PyByteArray_Resize(block, len(block) + size)
+    p = start = <uint8_t *>PyByteArray_AS_STRING(block) + len(block) - size
+    put_head(p, flags, <int>priority, key_bytes, value_bytes, headers_bytes)
     store64(p + OFFSET_AT, offset)
     store64(p + TIMESTAMP_AT, timestamp)
-    p[PRIORITY_AT] = <uint8_t>priority
-    p[RESERVED_AT] = 0
-    store16(p + KEY_LENGTH_AT, <uint16_t>key_bytes)
-    store32(p + VALUE_LENGTH_AT, <uint32_t>value_bytes)
-    store16(p + HEADERS_LENGTH_AT, <uint16_t>headers_bytes)
     p += HEADER_BYTES
     if mask:
         store16(p, <uint16_t>(extension_bytes - EXTENSION_LENGTH_BYTES))
@@ -102,19 +90,128 @@ cdef object encode_one(bytearray block, object record):
         p += fixed_bytes
         if blob is not None:
             p = put_piece(p, blob)
-    if key_bytes:
-        memcpy(p, PyBytes_AS_STRING(key), key_bytes)
-        p += key_bytes
-    if value_bytes:
-        memcpy(p, PyBytes_AS_STRING(value), value_bytes)
-        p += value_bytes
+    put_content(p, key, value, pieces)
+    store32(start + CRC_AT, checksum(start, size))
+    return None
+
+def pack_into(
+    buffer, Py_ssize_t position, bytes value, bytes key, priority, headers=(), deliver_at=None, expires_at=None,
+    event_time=None, bint numbered=True
+):
+    """Write a message to `position`; gives where it ends. One that is `numbered` has room for its producer's fields.
+
+    When it does not fit, gives minus the bytes it needs, and nothing is written; `InvalidRecord` if it breaks a limit.
+    """
+    cdef uint8_t fields[MAX_HEAD_BYTES]
+    cdef uint8_t *last = fields
+    cdef size_t key_bytes = 0, value_bytes = 0, headers_bytes = 0, fixed_bytes, head_bytes = HEADER_BYTES, size
+    cdef uint32_t mask = 0
+    cdef int flags = 0, lane
+    cdef list pieces = None
+    cdef Py_buffer into
+    cdef uint8_t *p
+    headers = tuple(headers)
+    try:
+        lane = <int>number(priority, 0, LANES - 1, REFUSE_PRIORITY)
+        if key is None:
+            flags |= NO_KEY
+        else:
+            key_bytes = PyBytes_GET_SIZE(key)
+            if key_bytes > MAX_KEY_BYTES:
+                raise Unfit(Refusal.KEY)
+        if value is None:
+            flags |= NO_VALUE
+        else:
+            value_bytes = PyBytes_GET_SIZE(value)
+    except (Unfit, ValueError) as refused:
+        raise InvalidRecord(str(refused.args[0]), index=0, position=max(0, position)) from None
+    try:
+        if headers:
+            pieces = header_pieces(headers, &headers_bytes)
+    except Unfit as refused:
+        raise InvalidRecord(str(refused.args[0]), index=0, position=max(0, position)) from None
+    try:
+        if deliver_at is not None:
+            last = put_field(last, number(deliver_at, -MAX_INT64 - 1, MAX_INT64, REFUSE_NUMBER), DELIVER_AT, &mask)
+        if expires_at is not None:
+            last = put_field(last, number(expires_at, -MAX_INT64 - 1, MAX_INT64, REFUSE_NUMBER), EXPIRES_AT, &mask)
+        if event_time is not None:
+            last = put_field(last, number(event_time, -MAX_INT64 - 1, MAX_INT64, REFUSE_NUMBER), EVENT_TIME, &mask)
+        if numbered:
+            last = put_field(last, 0, PRODUCER_ID, &mask)
+            last = put_field(last, 0, PRODUCER_SEQUENCE, &mask)
+        fixed_bytes = last - fields
+        if mask:
+            flags |= EXTENSION
+            head_bytes = FIELDS_AT + fixed_bytes
+        size = head_bytes + key_bytes + value_bytes + headers_bytes
+        if size > MAX_RECORD_BYTES:
+            raise Unfit(Refusal.RECORD)
+    except (Unfit, ValueError) as refused:
+        raise InvalidRecord(str(refused.args[0]), index=0, position=max(0, position)) from None
+    PyObject_GetBuffer(buffer, &into, PyBUF_WRITABLE)
+    try:
+        if position < 0 or <Py_ssize_t>size > into.len - position:
+            return -<Py_ssize_t>size
+        p = <uint8_t *>into.buf + position
+        put_head(p, flags, lane, key_bytes, value_bytes, headers_bytes)
+        store64(p + OFFSET_AT, 0)
+        store64(p + TIMESTAMP_AT, 0)
+        if mask:
+            store16(p + HEADER_BYTES, <uint16_t>(MASK_BYTES + fixed_bytes))
+            store16(p + MASK_AT, <uint16_t>mask)
+            memcpy(p + FIELDS_AT, fields, fixed_bytes)
+        put_content(p + head_bytes, key, value, pieces)
+        store32(p + CRC_AT, checksum(p, size))
+        return position + <Py_ssize_t>size
+    finally:
+        PyBuffer_Release(&into)
+
+cdef list header_pieces(object headers, size_t *size):
+    """Names and contents in turn, as bytes, and what they take; Unfit when they break a limit."""
+    cdef list pieces = []
+    cdef bytes piece
+    size[0] = HEADER_COUNT_BYTES
+    for name, content in headers:
+        try:
+            piece = (<str?>name).encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise Unfit(Refusal.HEADER_NAME) from None
+        pieces.append(piece)
+        pieces.append(<bytes?>content)
+        size[0] += 2 * HEADER_LENGTH_BYTES + PyBytes_GET_SIZE(piece) + PyBytes_GET_SIZE(content)
+    if size[0] > MAX_HEADERS_BYTES:
+        raise Unfit(Refusal.HEADERS)
+    return pieces
+
+cdef inline void put_head(
+    uint8_t *p, int flags, int priority, size_t key_bytes, size_t value_bytes, size_t headers_bytes
+) noexcept nogil:
+    """The fixed header without checksum, offset and timestamp."""
+    p[0] = MAGIC_0
+    p[1] = MAGIC_1
+    p[VERSION_AT] = VERSION
+    p[FLAGS_AT] = <uint8_t>flags
+    p[PRIORITY_AT] = <uint8_t>priority
+    p[RESERVED_AT] = 0
+    store16(p + KEY_LENGTH_AT, <uint16_t>key_bytes)
+    store32(p + VALUE_LENGTH_AT, <uint32_t>value_bytes)
+    store16(p + HEADERS_LENGTH_AT, <uint16_t>headers_bytes)
+
+cdef void put_content(uint8_t *p, bytes key, bytes value, list pieces):
+    """Key, value and headers."""
+    cdef bytes piece
+    if key is not None:
+        memcpy(p, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+        p += PyBytes_GET_SIZE(key)
+    if value is not None:
+        memcpy(p, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+        p += PyBytes_GET_SIZE(value)
     if pieces is not None:
         store16(p, <uint16_t>(len(pieces) // 2))
         p += HEADER_COUNT_BYTES
         for piece in pieces:
             p = put_piece(p, piece)
-    store32(start + CRC_AT, checksum(start, size))
-    return None
 
 cdef uint8_t *put_piece(uint8_t *p, bytes piece) noexcept:
     """Two bytes of length, then the bytes."""

@@ -24,12 +24,15 @@ from goqueue.codec.layout import (
 )
 from goqueue.model.errors import InvalidRecord
 from goqueue.model.limits import MAX_BLOB_BYTES, MAX_HEADERS_BYTES, MAX_KEY_BYTES, MAX_RECORD_BYTES
-from goqueue.model.record import Extension, Record
+from goqueue.model.record import Extension, Producer, Record
 
 SHORT: Final = struct.Struct(">H")
 LONG: Final = struct.Struct(">q")
 SEQUENCE: Final = struct.Struct(">hHi")
 """The PRODUCER_SEQUENCE field: epoch, zero, sequence."""
+
+
+_TO_BE_NUMBERED: Final = Producer(0, 0, 0)
 
 
 class _Refused(Exception):
@@ -45,6 +48,39 @@ def encode(records: Iterable[Record]) -> bytearray:
         except _Refused as refused:
             raise InvalidRecord(str(refused), index=index, position=len(block)) from None
     return block
+
+
+def pack_into(
+    buffer: bytearray | memoryview,
+    position: int,
+    value: bytes | None,
+    key: bytes | None,
+    priority: int,
+    headers: Iterable[tuple[str, bytes]] = (),
+    deliver_at: int | None = None,
+    expires_at: int | None = None,
+    event_time: int | None = None,
+    numbered: bool = True,
+) -> int:
+    """Write a message to `position`; gives where it ends. One that is `numbered` has room for its producer's fields.
+
+    When it does not fit, gives minus the bytes it needs, and nothing is written; `InvalidRecord` if it breaks a limit.
+    """
+    for content in (value, key):
+        if content is not None and not isinstance(content, bytes):
+            raise TypeError(f"a key and a value are bytes, not {type(content).__name__}")
+    producer = _TO_BE_NUMBERED if numbered else None
+    extension = Extension(deliver_at=deliver_at, expires_at=expires_at, event_time=event_time, producer=producer)
+    record = Record(key=key, value=value, priority=priority, headers=tuple(headers), extension=extension)
+    try:
+        encoded = _encode_one(record)
+    except _Refused as refused:
+        raise InvalidRecord(str(refused), index=0, position=max(0, position)) from None
+    end = position + len(encoded)
+    if position < 0 or end > len(buffer):
+        return -len(encoded)
+    buffer[position:end] = encoded
+    return end
 
 
 def _encode_one(record: Record) -> bytearray:

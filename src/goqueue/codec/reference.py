@@ -13,7 +13,7 @@ from typing import Final
 
 import crc32c as crc32c_package
 
-from goqueue.codec.encoding import LONG, SEQUENCE, SHORT, checksum, encode
+from goqueue.codec.encoding import LONG, SEQUENCE, SHORT, checksum, encode, pack_into
 from goqueue.codec.inspection import (
     FIELDS_AT,
     MASK_AT,
@@ -59,12 +59,14 @@ __all__ = [
     "field_values",
     "milestones",
     "murmur3",
+    "pack_into",
     "pick",
     "producer_runs",
     "scan",
     "select",
     "stamp",
     "survey",
+    "values",
 ]
 
 assert array("I").itemsize == 4
@@ -240,6 +242,11 @@ def decode(block: Block, *, verified: bool = False) -> list[Record]:
         records.append(_decode_one(view, parts))
         position = parts.end
     return records
+
+
+def values(block: Block) -> list[bytes | None]:
+    """The value of every record of the block; raises `InvalidRecord` at the first problem."""
+    return [record.value for record in decode(block)]
 
 
 def _decode_one(block: memoryview, parts: Parts) -> Record:

@@ -31,6 +31,7 @@ GoQueueError
 │   └── TopicExists
 ├── Unavailable               right request, wrong moment
 │   ├── Busy                  as many bytes are in flight as the broker allows
+│   │   └── BufferFull        as many messages wait to be published as a producer may hold
 │   ├── DiskFull              no space: refused, nothing changed, try again when there is space
 │   ├── DirectoryLocked       another process has the data directory
 │   ├── Draining              the broker is stopping
@@ -238,6 +239,10 @@ class Unavailable(GoQueueError):
 
 class Busy(Unavailable):
     code = "busy"
+
+
+class BufferFull(Busy):
+    code = "buffer_full"
 
 
 class DiskFull(Unavailable):

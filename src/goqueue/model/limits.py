@@ -156,6 +156,37 @@ MAX_SMALL_BODY_BYTES: Final = 1 * MIB
 MAX_BODY_BYTES: Final = 31 * MIB
 """An HTTP body: its messages always fit into a block."""
 
+# gRPC
+GRPC_STREAMS_PER_CONNECTION: Final = 100
+"""Calls and streams of one connection at a time; a client keeps those beyond it back. Each may be sending a request,
+which is counted only once it is here."""
+GRPC_HTTP2_FRAME_BYTES: Final = 256 * KIB
+"""What a client may send in one piece: in those of 16 KiB that HTTP/2 begins with, large batches cost more."""
+GRPC_KEEPALIVE_MS: Final = 60_000
+GRPC_KEEPALIVE_TIMEOUT_MS: Final = 20_000
+"""Finds who has vanished without a word."""
+GRPC_LEAST_PING_MS: Final = 5_000
+"""A client that asks more often whether we are there is sent away."""
+GRPC_LAST_WORDS_S: Final = 0.5
+"""How long a door that closes, or ends a call, waits for a client to take what it was told."""
+GRPC_MOMENT_S: Final = 0.05
+"""A client that has vanished looks like one that has no more to say; a moment later its call is cancelled."""
+GRPC_PENDING_FRAMES: Final = 256
+"""Frames of one stream that may wait for their answers; each may have many messages."""
+GRPC_READ_BYTES: Final = 2 * MIB
+"""Records in the reply to a read or a poll that does not say how much: clients take 4 MiB unless they are told
+otherwise."""
+GRPC_READ_MESSAGES: Final = 1500
+"""Messages in it: beside its record each has up to a thousand bytes, of which three names of a topic are the most."""
+GRPC_BATCH_BYTES: Final = MIB
+"""Records of one batch of a subscription, unless its client wants others: large enough to be cheap, small enough to be
+many."""
+GRPC_HEARTBEATS: Final = 3
+"""Of a subscription without credit, in the time of a session."""
+GRPC_ERROR_BYTES: Final = 500
+"""Of a text in an error: all of it must fit into the metadata a client takes, which is 8 KiB, and it is there twice,
+once with three bytes for each that is not ASCII."""
+
 # Jobs
 MAX_SCHEDULES: Final = 10_000
 MAX_SCHEDULED_MESSAGE_BYTES: Final = 64 * KIB
@@ -212,6 +243,11 @@ FULL_SHOWN_S: Final = 10.0
 FULL_SAID_EVERY_S: Final = 60.0
 SMALL_JSON_BYTES: Final = 64 * KIB
 """What a JSON request may have without a ticket, and what a reply counts for unless its operation needs more."""
+MAX_STAT_ROWS: Final = 1000
+"""Of one answer about lanes, delays or deliveries."""
+HANDLE_NONCE_CHARS: Final = 32
+MAX_HANDLE_CHARS: Final = MAX_NAME_PART + 3 * len(":9223372036854775807") + 1 + HANDLE_NONCE_CHARS
+"""Of a receipt handle: a topic's name, three numbers, a nonce."""
 MAX_LIST_BYTES: Final = 4 * MIB
 """A JSON reply that names every topic."""
 MAX_JSON_READ_BYTES: Final = 8 * MIB

@@ -58,6 +58,7 @@ CODES: Final[dict[str, int]] = {
     "cancel_delayed": 79,
     "move_delayed": 80,
     "cancel_many_delayed": 81,
+    "release": 82,
     "create_schedule": 90,
     "list_schedules": 91,
     "describe_schedule": 92,
@@ -73,5 +74,13 @@ CODES: Final[dict[str, int]] = {
 }
 """Name to code. Those that end in `_block` carry bytes of their own (`wire.blocks`, `wire.polls`, `wire.settles`), the
 others JSON."""
+
+PACKED: Final[dict[str, tuple[str, ...]]] = {
+    "publish_block": ("publish_batch",),
+    "fetch_block": ("read_partition",),
+    "poll_block": ("poll",),
+    "settle_block": ("ack", "nack", "reject", "release", "extend_visibility"),
+}
+"""The operations that each of those is another form of: the wire has none of its own."""
 
 NAMES: Final[dict[int, str]] = {code: name for name, code in CODES.items()}

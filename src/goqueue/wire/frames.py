@@ -74,7 +74,7 @@ def pack_preface(lowest: int = VERSION, highest: int = VERSION) -> bytes:
 def unpack_preface(data: Bytes) -> Preface:
     magic, lowest, highest, reserved = _unpack(PREFACE, data, "a preface")
     if magic != MAGIC:
-        raise ProtocolError(f"the connection begins with {bytes(magic)!r}, not {MAGIC!r}; this port speaks GoQueue's")
+        raise ProtocolError(f"the connection begins with {bytes(magic)!r}, not {MAGIC!r}; is it for another port?")
     if reserved or not 1 <= lowest <= highest:
         raise ProtocolError(f"a preface for versions {lowest} to {highest}, reserved {reserved}, makes no sense")
     return Preface(lowest, highest)

@@ -44,6 +44,9 @@ class Action(IntEnum):
     NACK = 2
     REJECT = 3
     EXTEND = 4
+    RELEASE = 5
+    ACK_AGAIN = 6
+    """An ack whose first answer was lost: what is settled is not refused."""
 
 
 _ACTIONS: Final = {int(action): action for action in Action}
@@ -52,6 +55,8 @@ _ARGUMENTS: Final = {
     Action.NACK: (NO_ARGUMENT, MAX_BACKOFF_MS),
     Action.REJECT: (NO_ARGUMENT, NO_ARGUMENT),
     Action.EXTEND: (MIN_VISIBILITY_MS, MAX_VISIBILITY_MS),
+    Action.RELEASE: (NO_ARGUMENT, NO_ARGUMENT),
+    Action.ACK_AGAIN: (NO_ARGUMENT, NO_ARGUMENT),
 }
 """What may be said beside an action: from, to."""
 
@@ -107,7 +112,8 @@ def unpack_settle_request(payload: Bytes) -> SettleRequest:
         ) from None
     action = _ACTIONS.get(code)
     if action is None:
-        raise ProtocolError(f"the action is {code}; it is 1 (ack), 2 (nack), 3 (reject) or 4 (extend)")
+        known = ", ".join(f"{int(each)} ({each.name.lower()})" for each in Action)
+        raise ProtocolError(f"the action is {code}; it is one of {known}")
     least, most = _ARGUMENTS[action]
     if not least <= argument <= most:
         raise ProtocolError(f"the argument of {action.name.lower()} is {argument}; it is from {least} to {most}")

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goqueue.broker.partitioner import RoundRobin, partition_of
+from goqueue.broker.partitioner import RoundRobin
+from goqueue.codec.partitioning import partition_of
 
 # Keys that are in a partition one day must be looked for there the next: never change a line.
 FROZEN = {b"": 0, b"a": 50, b"ab": 91, b"abc": 2, b"abcd": 78, b"user-1": 59, "ключ".encode(): 26, b"\xff" * 4: 48}

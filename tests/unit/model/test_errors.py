@@ -49,6 +49,7 @@ CODES = {
     "StaleHandle": "stale_handle",
     "TopicExists": "topic_exists",
     "Unavailable": "unavailable",
+    "BufferFull": "buffer_full",
     "Busy": "busy",
     "DiskFull": "disk_full",
     "DirectoryLocked": "directory_locked",

@@ -52,6 +52,17 @@ def test_a_settle_request_has_these_bytes() -> None:
     assert settles.unpack_settle_request(memoryview(REQUEST)) == ASKED
 
 
+def test_the_actions_keep_their_numbers() -> None:
+    assert {action.name: int(action) for action in Action} == {
+        "ACK": 1,
+        "NACK": 2,
+        "REJECT": 3,
+        "EXTEND": 4,
+        "RELEASE": 5,
+        "ACK_AGAIN": 6,
+    }
+
+
 def test_nothing_of_a_request_lies_in_its_payload() -> None:
     payload = bytearray(REQUEST)
     unpacked = settles.unpack_settle_request(payload)
@@ -69,6 +80,7 @@ def test_nothing_of_a_request_lies_in_its_payload() -> None:
         (Action.REJECT, NO_ARGUMENT),
         (Action.EXTEND, limits.MIN_VISIBILITY_MS),
         (Action.EXTEND, limits.MAX_VISIBILITY_MS),
+        (Action.RELEASE, NO_ARGUMENT),
     ],
 )
 def test_an_action_may_have_these_arguments(action: Action, argument: int) -> None:
@@ -88,6 +100,8 @@ def test_an_action_may_have_these_arguments(action: Action, argument: int) -> No
         (Action.EXTEND, limits.MIN_VISIBILITY_MS - 1),
         (Action.EXTEND, limits.MAX_VISIBILITY_MS + 1),
         (Action.EXTEND, -(2**63)),
+        (Action.RELEASE, 0),
+        (Action.RELEASE, 1000),
     ],
 )
 def test_an_argument_that_the_action_does_not_take_is_refused(action: Action, argument: int) -> None:
@@ -103,7 +117,7 @@ def test_a_reason_has_at_most_so_many_characters_however_many_bytes_they_are() -
             settles.unpack_settle_request(asked(action=Action.REJECT, reason=reason))
 
 
-@pytest.mark.parametrize("action", [Action.ACK, Action.NACK, Action.EXTEND])
+@pytest.mark.parametrize("action", [Action.ACK, Action.NACK, Action.EXTEND, Action.RELEASE])
 def test_only_a_reject_has_a_reason(action: Action) -> None:
     argument = 1000 if action is Action.EXTEND else NO_ARGUMENT
     with pytest.raises(ProtocolError, match="no reason"):
@@ -165,7 +179,7 @@ def test_a_request_names_at_most_so_many_messages_over_all_its_rows() -> None:
         REQUEST + b"\x00",
         REQUEST + REQUEST[-48:],
         changed(REQUEST, 0, 0),
-        changed(REQUEST, 0, 5),
+        changed(REQUEST, 0, 6),
         changed(REQUEST, 10, 2),
         changed(REQUEST, 10, 4),
         changed(REQUEST, 12, 0),
@@ -300,6 +314,7 @@ def requests(draw: st.DrawFn) -> SettleRequest:
                 (Action.NACK, 5000, ""),
                 (Action.REJECT, NO_ARGUMENT, "nö"),
                 (Action.EXTEND, 30_000, ""),
+                (Action.RELEASE, NO_ARGUMENT, ""),
             ]
         )
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from goqueue.api.shapes import MemberNews
 from goqueue.model import limits
 from goqueue.model.errors import UnknownTopic
 from goqueue.model.groups import GroupState
@@ -19,6 +18,7 @@ from goqueue.wire.blocks import FetchReply, FetchRequest, PublishReply, PublishR
 from goqueue.wire.frames import Welcome
 from goqueue.wire.polls import PollReply, PollRequest, Row
 from goqueue.wire.settles import Action, Claim, SettleRequest
+from goqueue.wire.shapes import MemberNews
 
 PAGE = (Path(__file__).parents[3] / "docs/internals/wire.md").read_text(encoding="utf-8")
 

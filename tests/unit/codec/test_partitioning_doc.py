@@ -7,8 +7,8 @@ from typing import NamedTuple
 import mmh3
 import pytest
 
-from goqueue.broker.partitioner import partition_of
 from goqueue.codec import murmur3
+from goqueue.codec.partitioning import partition_of
 
 PAGE = (Path(__file__).parents[3] / "docs/internals/partitioning.md").read_text(encoding="utf-8")
 COUNTS = (3, 6, 12, 100)
