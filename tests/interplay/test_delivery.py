@@ -10,7 +10,11 @@ from goqueue import codec
 from goqueue.api.handlers.groups import undo_poll
 from goqueue.api.operations import BY_NAME
 from goqueue.broker.delayed import DelayState
+from goqueue.broker.settle import Fate
 from goqueue.broker.topic import OpenTopic
+from goqueue.client.connection import Connection
+from goqueue.client.member import Member
+from goqueue.delivery.handles import Handle
 from goqueue.jobs.letters import LetterFilter
 from goqueue.model import limits
 from goqueue.model.errors import DiskFull, UnknownDelay
@@ -18,7 +22,9 @@ from goqueue.model.groups import Mode
 from goqueue.model.record import Lane
 from goqueue.model.settings import Fsync
 from goqueue.model.topic import CleanupPolicy, LanePolicy, OnExpiry
+from goqueue.server.server import Server
 from goqueue.storage.cleaner import clean
+from goqueue.wire.settles import Action
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.loop import run, turns
 from tests.unit.api.services import served
@@ -41,6 +47,7 @@ from tests.unit.broker.consumers import (
 )
 from tests.unit.broker.images import PhotographedDisk
 from tests.unit.broker.moved_time import run_timed
+from tests.unit.client.test_member import create, poll_some, publish, serve, values
 
 SECOND_MS = 1000
 HOUR_MS = 3600 * 1000
@@ -66,6 +73,10 @@ def seal(to: Consumers) -> None:
     log = to.partition().log
     log.roll()
     log.sync()
+
+
+async def release(to: Consumers, *handles: Handle) -> list[Fate]:
+    return await to.broker.settlement.release(handles)
 
 
 def change_number(when: str) -> int:
@@ -586,14 +597,14 @@ def test_lease_x_restart(tmp_path: Path) -> None:
 
 
 def test_ack_x_fsync(tmp_path: Path) -> None:
-    """Under every, a power cut takes no ack, nack or reject that was answered."""
+    """Under every, a power cut takes no ack, nack, reject or release that was answered."""
 
     async def go() -> None:
         disk = PhotographedDisk()
         answered: list[int] = []
         async with consuming(tmp_path, disk=disk) as to:
             await to.create(fsync=Fsync.EVERY, dlq_enabled=False)
-            to.put(*numbered(3))
+            to.put(*numbered(4))
             to.partition().log.sync()
             member = (await to.join()).member_id
             polled = await to.poll(member)
@@ -604,14 +615,18 @@ def test_ack_x_fsync(tmp_path: Path) -> None:
             answered.append(len(disk.images))
             await to.nack(handle_of(polled, "m2"), delay_ms=HOUR_MS)
             answered.append(len(disk.images))
+            await release(to, handle_of(polled, "m3"))
+            answered.append(len(disk.images))
             disk.recording = False
         for when, image in disk.crashed(range(3)):
             done = sum(at <= change_number(when) for at in answered)
             async with consuming(tmp_path, disk=image) as to:
                 delivery = to.deliveries().delivery(to.group().number)
                 assert delivery.low >= min(done, 2), when
-                if done == 3:
+                if done >= 3:
                     assert [list(wait.offsets) for wait in delivery.waits] == [[2]], when
+                if done == 4:
+                    assert (3 in delivery.taken, delivery.deliveries_of(3)) == (False, 0), when
 
     run_timed(go())
 
@@ -677,6 +692,186 @@ def test_rebalance_x_in_flight(tmp_path: Path) -> None:
             assert await to.offsets() == {"orders": {0: 4, 1: 4}}
 
     run_timed(go())
+
+
+# --- release x retries
+
+
+@every_mode
+def test_release_x_max_retries(tmp_path: Path, mode: Mode) -> None:
+    """However often a message is released: it is delivered, with the same count, and not dead before its time."""
+
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(max_retries=1)
+            to.send(message("a", key="k"))
+            member = (await to.join(mode=mode)).member_id
+            for failed in (0, 1):
+                for _ in range(10):
+                    polled = await to.poll(member)
+                    assert (texts(polled), deliveries_of(polled)) == (["a"], [failed + 1])
+                    assert refused(await release(to, *handles_of(polled))) == [False]
+                assert await to.letters() == []
+                await to.nack(*handles_of(await to.poll(member)), delay_ms=0)
+                await to.pass_by(0)
+                assert len(await to.letters()) == failed, "when two tries have failed, and not before"
+
+    run_timed(go())
+
+
+# --- release x restart
+
+
+@every_mode
+def test_release_x_restart(tmp_path: Path, mode: Mode) -> None:
+    """What was released is ready in the next life with the count it had; what was not may be released there."""
+
+    async def go() -> None:
+        clock = Clock()
+        async with consuming(tmp_path, clock=clock) as to:
+            await to.create(max_retries=1, visibility_ms=LONG_MS)
+            to.send(*(message(text, key=text) for text in ("tried", "new", "held")))
+            member = (await to.join(mode=mode, session_ms=LONG_MS)).member_id
+            first = await to.poll(member)
+            await to.nack(handle_of(first, "tried"), delay_ms=0)
+            await to.pass_by(0)
+            second = await to.poll(member)
+            assert refused(await release(to, handle_of(second, "tried"), handle_of(first, "new"))) == [False, False]
+        clock.now += 1
+        async with consuming(tmp_path, clock=clock) as to:
+            polled = await to.poll(member)
+            assert dict(zip(texts(polled), deliveries_of(polled), strict=True)) == {"tried": 2, "new": 1}
+            assert refused(await release(to, *handles_of(first), *handles_of(second))) == [True, True, False, True]
+            again = await to.poll(member)
+            assert (texts(again), deliveries_of(again)) == (["held"], [1])
+            assert refused(await release(to, *handles_of(polled), *handles_of(again))) == [False] * 3
+        clock.now += 1
+        async with consuming(tmp_path, clock=clock) as to:
+            polled = await to.poll(member)
+            counts = dict(zip(texts(polled), deliveries_of(polled), strict=True))
+            assert counts == {"tried": 2, "new": 1, "held": 1}
+            await to.nack(*handles_of(polled), delay_ms=0)
+            assert [letter.value for letter, _ in await to.letters()] == [b"tried"]
+
+    run_timed(go())
+
+
+# --- release x rebalance
+
+
+def test_release_x_rebalance(tmp_path: Path) -> None:
+    """What the old owner of a partition releases waits for the new one; with the last of it the partition moves."""
+
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(partitions=2, visibility_ms=LONG_MS)
+            for partition in (0, 1):
+                to.put(*numbered(3), partition=partition)
+            old = (await to.join("old", session_ms=LONG_MS)).member_id
+            held = handles_of(await to.poll(old))
+            new = (await to.join("new", session_ms=LONG_MS)).member_id
+            (moving,) = (part.partition for part in to.group().revoking(to.member(old)))
+            gone = [handle for handle in held if handle.partition == moving]
+            kept = [handle for handle in held if handle.partition != moving]
+            await to.heartbeat(old)
+            assert await to.drain(new) == []
+            assert refused(await release(to, gone[0])) == [False]
+            assert await to.drain(old) == await to.drain(new) == [], "the one gives it up, the other has it not yet"
+            assert refused(await release(to, *gone)) == [True, False, False]
+            assert (to.owned(old), to.owned(new)) == ([1 - moving], [moving])
+            polled = await to.poll(new)
+            assert (texts(polled), deliveries_of(polled)) == (["m0", "m1", "m2"], [1, 1, 1])
+            assert refused(await release(to, *gone, kept[0])) == [True, True, True, False]
+            assert await to.drain(old) == ["m0"], "of what it has kept"
+
+    run_timed(go())
+
+
+def test_release_x_rebalance_timeout(tmp_path: Path) -> None:
+    """Too late: what the old owner held when it was taken away counts as a try."""
+
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(partitions=2, visibility_ms=LONG_MS)
+            for partition in (0, 1):
+                to.put("a", partition=partition)
+            old = (await to.join("old", session_ms=LONG_MS)).member_id
+            held = handles_of(await to.poll(old))
+            new = (await to.join("new", session_ms=LONG_MS)).member_id
+            (moving,) = (part.partition for part in to.group().revoking(to.member(old)))
+            await to.heartbeat(old)
+            await to.pass_by(REBALANCE_MS)
+            assert refused(await release(to, *held)) == [handle.partition == moving for handle in held]
+            assert deliveries_of(await to.poll(new)) == [2]
+            assert deliveries_of(await to.poll(old)) == [1]
+
+    run_timed(go())
+
+
+# --- release x polls that wait
+
+
+def test_release_x_parked_poll(tmp_path: Path) -> None:
+    """Where members share, one that waits has at once what another one releases."""
+
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(max_retries=0)
+            one = (await to.join("one", mode=Mode.SHARED)).member_id
+            two = (await to.join("two")).member_id
+            await to.drain(two)
+            to.put(*numbered(2))
+            polled = await to.poll(one)
+            for text in ("m1", "m0"):
+                waiting = await to.parked(two)
+                assert refused(await release(to, handle_of(polled, text))) == [False]
+                found = await waiting
+                assert (texts(found), deliveries_of(found)) == ([text], [1])
+
+    run_timed(go())
+
+
+# --- release x wire
+
+
+def test_release_x_wire(tmp_path: Path) -> None:
+    """A member over a connection releases some of what one poll brought; what it does not hold is refused."""
+
+    async def use(server: Server, connection: Connection) -> None:
+        topic_id = await create(connection)
+        await publish(connection, topic_id, b"a", b"b", b"c")
+        member = await Member.join(connection, "billing", ["orders"])
+        (row,) = await poll_some(member)
+        assert await member.ack([(row, [1])]) == []
+        assert await member.release([(row, [2])]) == []
+        (again,) = await poll_some(member)
+        assert (values([again]), again.ranges, again.deliveries) == ([b"c"], ((2, 3),), 1)
+        assert await member.release([row]) == [(row, [1, 2])], "settled, and delivered again"
+        (first,) = await poll_some(member)
+        assert (values([first]), first.deliveries) == ([b"a"], 1)
+        assert await member.ack([first, again]) == []
+
+    serve(tmp_path, use)
+
+
+def test_ack_x_lost_answer(tmp_path: Path) -> None:
+    """An ack that is sent again is good for what it settled the first time, not for what somebody else has by now."""
+
+    async def use(server: Server, connection: Connection) -> None:
+        topic_id = await create(connection)
+        await publish(connection, topic_id, b"a", b"b", b"c")
+        member = await Member.join(connection, "billing", ["orders"])
+        (row,) = await poll_some(member)
+        assert await member.ack([(row, [0])]) == []
+        assert await member.ack([(row, [0])]) == [(row, [0])], "as a second one it is refused"
+        assert await member.settle(Action.ACK_AGAIN, [(row, [0, 1])]) == []
+        assert await member.release([(row, [2])]) == []
+        (again,) = await poll_some(member)
+        assert again.ranges == ((2, 3),)
+        assert await member.settle(Action.ACK_AGAIN, [(row, [0, 2])]) == [(row, [2])]
+        assert await member.ack([again]) == []
+
+    serve(tmp_path, use)
 
 
 # --- DLQ x crash

@@ -40,6 +40,7 @@ from goqueue.delivery.commands import (
     Nack,
     Open,
     Reject,
+    Release,
     ResetTo,
     Settle,
     Skip,
@@ -214,6 +215,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.models = {group: GroupModel() for group in MODES}
         self.owner_epoch = 1
         self.letters: list[Letter] = []
+        self.last_poll = 0
         self.buried = 0
         self.handles: list[Handle] = []
         self.visits: list[Visit] = []
@@ -574,6 +576,15 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.models[group].change(good, lambda place: replace(place, hold=self.hold(span)))
 
     @precondition(lambda self: self.handles)
+    @rule(which=claim_numbers)
+    def release(self, which: list[int]) -> None:
+        """As if it had not been delivered: also a late handle of the delivery before is good again."""
+        group, claims = self.claimed(which)
+        good, refused = self.judge(group, claims, late=False)
+        assert self.do(Release(group, claims)) == refused
+        self.models[group].change(good, lambda place: Place(Kind.READY, place.deliveries, place.late))
+
+    @precondition(lambda self: self.handles)
     @rule(group=groups, below=dice, behind=st.sampled_from([0, 0, 1, 2]), by_holder=st.sampled_from(BY))
     def commit(self, group: GroupNumber, below: int, behind: int, by_holder: str) -> None:
         model = self.models[group]
@@ -859,11 +870,10 @@ class DeliveryMachine(RuleBasedStateMachine):
         assert {at: due for at, due in machine.moved.items() if at >= self.start} == {
             at: due for at, due in self.moved.items() if at >= self.start
         }
-        polls = [0]
         for group, model in self.models.items():
             self.check_group(group, model)
-            polls += [max(place.late, place.poll) for place in model.places.values() if place.is_busy]
-        assert machine.last_poll == max(polls)
+            self.last_poll = max([self.last_poll, *(place.poll for place in model.places.values() if place.is_busy)])
+        assert machine.last_poll >= self.last_poll
         assert (machine.outbox.first, machine.outbox.next) == (self.buried, len(self.letters))
         assert [
             Letter(death.group, death.offset, death.reason, death.deliveries, death.void) for death in machine.outbox
@@ -996,6 +1006,7 @@ def steps_of(machine: DeliveryMachine, rng: Random) -> list[Callable[[], None]]:
                 lambda: machine.nack(which(), rng.choice((None, 0, 300))),
                 lambda: machine.reject(which(), flip()),
                 lambda: machine.extend(which(), some_span()),
+                lambda: machine.release(which()),
                 lambda: machine.commit(rng.choice((A, B, C)), rng.randrange(99), rng.randrange(3), rng.choice(BY)),
                 lambda: machine.give_back(rng.choice((A, B, C)), rng.randrange(3), rng.randrange(1, 3), rng.choice(BY)),
             )

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from goqueue.jobs import records, schedules
-from goqueue.jobs.records import Missed, ScheduleChanged, ScheduleId
+from goqueue.jobs.records import ScheduleChanged, ScheduleId
 from goqueue.jobs.schedule import Due, PendingRun, Schedule, find_due
 from goqueue.jobs.schedules import (
     ChangeSchedule,
@@ -39,6 +39,7 @@ from goqueue.jobs.timetable import Cron, Every
 from goqueue.machine.shape import Decision, Tick
 from goqueue.model import limits
 from goqueue.model.errors import UnknownSchedule
+from goqueue.model.jobs import Missed
 from goqueue.model.names import TopicId
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000

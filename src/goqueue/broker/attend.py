@@ -220,13 +220,15 @@ class Attendant:
         try:
             worn = self._give_up(group, partition, picks)
             portions = list(_portions(_without(picks, [worn]), partition.deliveries, group.number))
-            reads = [read async for read in self._read_all(group, partition, portions, size, at_least_one=at_least_one)]
+            found = [read async for read in self._read_all(group, partition, portions, size, at_least_one=at_least_one)]
+            reads = [read for read in found if read is not None]
             if not visit.still() or partition.deliveries.selections.get(group.number) is not selection:
                 return []
             gone = self._pass_over(group, partition, reads)
             leased = [Pick(read.portion.lane, gathered(read.picked.offsets)) for read in reads if len(read.picked)]
             if not leased:
-                return None if worn or gone or not reads else []
+                no_room = len(reads) < len(found)  # what was read for nothing is not read again for this poll
+                return None if (worn or gone or not reads) and not no_room else []
             rows = self._lease(visit, topic, partition, selection, reads, leased)
             self._count(group, partition, selection.keep(leased, self._monotonic()))
             left = _without(picks, [pick.offsets for pick in leased])
@@ -288,7 +290,8 @@ class Attendant:
 
     async def _read_all(
         self, group: Group, partition: Partition, portions: Sequence[_Portion], size: int, *, at_least_one: bool
-    ) -> AsyncIterator[_Read]:
+    ) -> AsyncIterator[_Read | None]:
+        """None for what has no room."""
         left = size
         for portion in portions:
             scattered = await self._gather(partition, portion, left) if _is_sparse(portion.offsets) else None
@@ -298,6 +301,8 @@ class Attendant:
                     yield scattered
                     at_least_one = at_least_one and not len(picked)
                     left -= len(picked.data)
+                else:
+                    yield None
                 continue
             for wanted in _rows_of(portion.offsets):
                 if left <= 0:
@@ -306,6 +311,7 @@ class Attendant:
                 if read is None:
                     continue
                 if len(read.picked.data) > left and not at_least_one:
+                    yield None
                     return
                 yield read
                 at_least_one = False

@@ -193,9 +193,11 @@ class Coordination:
         log.info("member joined", group=group.name, member=member_id, members=len(group.members))
         return self.view(group, member)
 
-    async def heartbeat(self, group: Group, member: Member, given_up: Iterable[str]) -> View:
+    async def heartbeat(
+        self, group: Group, member: Member, given_up: Iterable[str], finishing: Iterable[str] = ()
+    ) -> View:
         self.touch(member)
-        self.acknowledge(group, member, given_up)
+        self.acknowledge(group, member, given_up, finishing)
         await self.release(group, member)
         await self.sure(group)
         return self.view(group, group.member(member.member_id))
@@ -234,11 +236,18 @@ class Coordination:
     def touch(self, member: Member) -> None:
         self.machine.touch(member, self._monotonic())
 
-    def acknowledge(self, group: Group, member: Member, given_up: Iterable[str] = ()) -> None:
-        """The member was told what to give up, and has been heard of since; or it says so itself."""
-        named = set(given_up)
+    def acknowledge(
+        self, group: Group, member: Member, given_up: Iterable[str] = (), finishing: Iterable[str] = ()
+    ) -> None:
+        """The member was told what to give up, and has been heard of since; or it says so itself, or that it is not yet
+        done with it.
+        """
         told = set(member.told)
-        if named:
+        if busy := set(finishing):
+            unfinished = {part for part in member.parts if self.part_name(part) in busy}
+            told -= unfinished
+            member.acknowledged -= unfinished
+        if named := set(given_up):
             told |= {part for part in member.parts if self.part_name(part) in named}
         member.acknowledged |= {part for part in told if group.owner(part) is member and group.is_revoking(part)}
         member.told = frozenset()

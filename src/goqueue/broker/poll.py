@@ -348,6 +348,9 @@ class Poller:
             member.took = turn.number
             for row in rows:
                 taking.add(row)
+            selection = partition.deliveries.selections.get(group.number)
+            if selection is None or selection.is_spent(partition.log.end_offset):
+                break
             await taking.give_way()
 
     def _may_serve(self, turn: Turn, part: Part, epoch: int) -> bool:

@@ -19,12 +19,12 @@ from goqueue.broker.jobs import JobLog
 from goqueue.broker.letters import Letter, Letters
 from goqueue.broker.own_messages import OwnPublisher
 from goqueue.broker.partition import Partition
-from goqueue.broker.partitioner import partition_of
 from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
+from goqueue.codec.partitioning import partition_of
 from goqueue.io.waiting import reached
 from goqueue.jobs.letters import LetterFilter
-from goqueue.jobs.redrive import Batch, Plan, Redrive, RedriveId, RedriveState
+from goqueue.jobs.redrive import Batch, Plan, Redrive, RedriveId
 from goqueue.jobs.redrives import EndRedrive, IntendBatch, Redrives, StartRedrive
 from goqueue.model import limits
 from goqueue.model.errors import (
@@ -35,6 +35,7 @@ from goqueue.model.errors import (
     Unavailable,
     UnknownTopic,
 )
+from goqueue.model.jobs import RedriveState
 from goqueue.model.names import TopicId, dlq_name, is_dlq
 from goqueue.model.record import Extension, Producer, Record
 from goqueue.producers.own import Work, own_producer

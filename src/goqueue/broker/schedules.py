@@ -20,11 +20,11 @@ from goqueue import codec
 from goqueue.base.entropy import Entropy
 from goqueue.broker.jobs import JobLog
 from goqueue.broker.own_messages import OwnPublisher
-from goqueue.broker.partitioner import partition_of
 from goqueue.broker.timer import Timer
 from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
-from goqueue.jobs.records import Missed, ScheduleId
+from goqueue.codec.partitioning import partition_of
+from goqueue.jobs.records import ScheduleId
 from goqueue.jobs.schedule import PendingRun, Schedule
 from goqueue.jobs.schedules import (
     ChangeSchedule,
@@ -39,6 +39,7 @@ from goqueue.jobs.schedules import (
 from goqueue.machine.shape import Tick
 from goqueue.model import limits
 from goqueue.model.errors import GoQueueError, StorageFailed, TooLarge, Unavailable, UnknownTopic
+from goqueue.model.jobs import Missed
 from goqueue.model.names import TopicId
 from goqueue.model.record import Extension, Lane, Record
 from goqueue.producers.own import run_producer

@@ -1,4 +1,4 @@
-"""Settling messages that were delivered: ack, nack, reject, extend.
+"""Settling messages that were delivered: ack, nack, reject, extend, release.
 
 A claim names messages of one partition, a group, and the poll that was given them; whoever makes one has checked that
 it was issued. It is good for a message as long as that poll is the last one that was given the message. Claims of one
@@ -17,7 +17,7 @@ from goqueue.broker.coordination import Coordination
 from goqueue.broker.partition import Partition
 from goqueue.broker.sidecars import Sidecars
 from goqueue.broker.topics import TopicCatalogue
-from goqueue.delivery.commands import Ack, Claims, Extend, Nack, Nacked, Reject
+from goqueue.delivery.commands import Ack, Claims, Extend, Nack, Nacked, Reject, Release
 from goqueue.delivery.handles import Handle
 from goqueue.groups.group import Group, Member, Part
 from goqueue.model.errors import GoQueueError, StaleHandle, UnknownPartition, UnknownTopic
@@ -39,6 +39,8 @@ class Verdict(NamedTuple):
     command: Callable[[GroupNumber, Claims, Partition], Any]
     counter: str | None
     """Of the group's meters."""
+    ends: bool = True
+    """Whether a handle is good once: it names nothing any more when this was done."""
 
 
 ACK: Final = Verdict(lambda group, claims, _: Ack(group, claims), "acked")
@@ -55,9 +57,13 @@ def reject(detail: str) -> Verdict:
     )
 
 
+RELEASE: Final = Verdict(lambda group, claims, _: Release(group, claims), None)
+"""Not tried: somebody else may have them, and they do not count as delivered."""
+
+
 def extend(span_ms: int) -> Verdict:
     """Hold them for so long from now."""
-    return Verdict(lambda group, claims, _: Extend(group, claims, span_ms), None)
+    return Verdict(lambda group, claims, _: Extend(group, claims, span_ms), None, ends=False)
 
 
 class Claim(NamedTuple):
@@ -241,6 +247,9 @@ class Settlement:
     async def ack(self, handles: Sequence[Handle]) -> list[Fate]:
         return await self._settle_handles(ACK, handles, lambda *_: Fate())
 
+    async def release(self, handles: Sequence[Handle]) -> list[Fate]:
+        return await self._settle_handles(RELEASE, handles, lambda *_: Fate())
+
     async def nack(self, handles: Sequence[Handle], delay_ms: int | None) -> list[Fate]:
         def show(handle: Handle, outcome: Outcome) -> Fate:
             assert outcome.nacked is not None
@@ -284,7 +293,7 @@ class Settlement:
         for handle in handles:
             fate = found[handle]
             fates.append(fate)
-            if fate.refusal is None and verdict.counter is not None:  # extending is not counted, and ends no handle
+            if fate.refusal is None and verdict.ends:
                 found[handle] = Fate(StaleHandle(_STALE))
         return fates
 

@@ -25,8 +25,6 @@ from goqueue.storage.lane_index import LaneIndex, ViewMissing
 from goqueue.storage.segment import Segment
 from goqueue.telemetry.meters import OTHER_TOPICS, Consumption, GroupMeterSet
 
-MAX_ROWS: Final = 1000
-"""Of one answer."""
 _LOOKS: Final = 256
 """Partitions, or topics of groups, that are looked at before others get a turn."""
 _SEGMENTS: Final = 16

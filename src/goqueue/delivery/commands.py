@@ -143,6 +143,13 @@ class Extend(msgspec.Struct, frozen=True):
     span_ms: int
 
 
+class Release(msgspec.Struct, frozen=True):
+    """They were not tried: ready again, and not counted as delivered. Replies with the claims that were refused."""
+
+    group: GroupNumber
+    claims: Claims
+
+
 class Lapse(msgspec.Struct, frozen=True):
     """The time of these leases is over: polls, and until when they were held."""
 

@@ -39,9 +39,11 @@ from goqueue.delivery.records import (
     Leased,
     Mourned,
     Moved,
+    Numbered,
     Opened,
     Postponed,
     Reason,
+    Released,
     Reset,
     Resting,
     Returned,
@@ -93,6 +95,7 @@ class Deliveries:
             commands.Nack: self._decide_nack,
             commands.Reject: self._decide_reject,
             commands.Extend: self._decide_extend,
+            commands.Release: self._decide_release,
             commands.Lapse: self._decide_lapse,
             commands.Expire: self._decide_expire,
             commands.GiveUp: self._decide_give_up,
@@ -116,6 +119,8 @@ class Deliveries:
             Deferred: self._apply_deferred,
             Lapsed: self._apply_lapsed,
             Extended: self._apply_extended,
+            Released: self._apply_released,
+            Numbered: self._apply_numbered,
             Doomed: self._apply_doomed,
             Buried: self._apply_buried,
             Cancelled: self._apply_cancelled,
@@ -130,10 +135,14 @@ class Deliveries:
     def reset(self) -> None:
         self._resting = NumberMap()
         self._active: dict[GroupNumber, Delivery] = {}
+        self._rested: Delivery | None = None
+        """Soft: how the group looks that rests and was looked at last. Groups that rest differ in nothing but `low`."""
         self.outbox = Outbox()
         self.cancelled = BitMap64()
         self.moved: dict[int, int] = {}
         """When messages are due that were moved to another time."""
+        self.last_poll = 0
+        """The highest number of a poll that was ever given something here: it is not given out again."""
         self._selections: dict[GroupNumber, Selection] = {}
         """Soft."""
         self.served = ServedCounts()
@@ -168,7 +177,21 @@ class Deliveries:
 
     def delivery(self, group: GroupNumber) -> Delivery:
         """To look at, not to change."""
-        return self._active.get(group) or Delivery(self._resting.get(group) or _BEGINNING)
+        active = self._active.get(group)
+        if active is not None:
+            return active
+        low = self._resting.get(group) or _BEGINNING
+        rested = self._rested
+        if rested is None or rested.low != low:
+            rested = self._rested = Delivery(low)
+        return rested
+
+    def not_settled(self, group: GroupNumber, offsets: BitMap64) -> BitMap64:
+        """Those of them that the group is not done with."""
+        settled = self.delivery(group).settled
+        left = offsets - settled.above
+        cut_below(left, settled.low)
+        return left
 
     def in_flight(self, group: GroupNumber) -> int:
         """How many offsets the group was delivered and has not settled."""
@@ -210,11 +233,6 @@ class Deliveries:
         """The groups that were delivered, or have settled, something at or after `end`."""
         resting = [GroupNumber(group) for group, low in self._resting if low > end]
         return resting + [group for group, active in self._active.items() if active.end > end]
-
-    @property
-    def last_poll(self) -> int:
-        """The highest number of a poll that holds something here; 0 for none."""
-        return max((delivery.last_poll for delivery in self._active.values()), default=0)
 
     def needs_open(self, group: GroupNumber, assignment_epoch: int) -> bool:
         """Whether an earlier owner still holds something."""
@@ -355,6 +373,8 @@ class Deliveries:
             yield records.encode(delivery.to_record(group))
         for mourned in self.outbox.to_records():
             yield records.encode(mourned)
+        if self.last_poll:
+            yield records.encode(Numbered(self.last_poll))
         if self.cancelled or self.moved:
             for cancelled, moved in zip_longest(_packed(self.cancelled), _pairs(self.moved)):
                 yield records.encode(Postponed(cancelled or pack(_EMPTY), moved or ()))
@@ -478,6 +498,11 @@ class Deliveries:
         ]
         return Decision([records.encode(event) for event in events], refused)
 
+    def _decide_release(self, command: commands.Release, now: int) -> Decision:
+        good, refused = self._check(command.group, command.claims, Delivery.leased_to)
+        events = [Released(command.group, pack(good))] if good else []
+        return Decision([records.encode(event) for event in events], refused)
+
     def _decide_lapse(self, command: commands.Lapse, now: int) -> Decision:
         active = self._active.get(command.group)
         events: list[Event] = []
@@ -553,7 +578,11 @@ class Deliveries:
 
     def _apply_returned(self, event: Returned) -> None:
         delivery = self._active[event.group]
-        self._free(event.group, delivery.give_back(delivery.leases_of(event.after, event.to, event.holder)))
+        unread = BitMap64()
+        for lease in delivery.leases_of(event.after, event.to, event.holder):
+            unread |= lease.offsets
+        delivery.give_back(unread)
+        self._free(event.group, unread)
         if not event.holder:  # a commit would settle them
             delivery.forgive(delivery.lapsed_of(event.after, event.to))
         self._rest(event.group, delivery)
@@ -624,6 +653,7 @@ class Deliveries:
 
     def _apply_leased(self, event: Leased) -> None:
         delivery = self._activate(event.group)
+        self.last_poll = max(self.last_poll, event.poll)
         if delivery.has_stale_leases(event.assignment_epoch):
             self._free(event.group, delivery.open(event.assignment_epoch))
         self._tell_settled(event.group, delivery.raise_to(event.start))
@@ -652,6 +682,13 @@ class Deliveries:
         delivery = self._active[event.group]
         self._hold(event.group, delivery.extend(event.poll, unpack(event.offsets), event.until, event.span_ms))
         self._disarm(delivery)
+
+    def _apply_released(self, event: Released) -> None:
+        delivery = self._active[event.group]
+        offsets = unpack(event.offsets)
+        delivery.give_back(offsets)
+        self._free(event.group, offsets)
+        self._rest(event.group, delivery)
 
     def _apply_doomed(self, event: Doomed) -> None:
         delivery = self._activate(event.group)
@@ -710,8 +747,12 @@ class Deliveries:
 
     def _apply_delivered(self, event: Delivered) -> None:
         self._active[event.group] = delivery = Delivery.from_record(event)
+        self.last_poll = max(self.last_poll, delivery.last_poll)  # earlier versions wrote no number
         for hold in delivery.holds:
             self._of_hold[hold] = event.group
+
+    def _apply_numbered(self, event: Numbered) -> None:
+        self.last_poll = max(self.last_poll, event.poll)
 
     def _apply_postponed(self, event: Postponed) -> None:
         self.cancelled |= unpack(event.cancelled)

@@ -265,16 +265,12 @@ class Delivery:
         self.dead |= offsets
         self.taken |= offsets
 
-    def give_back(self, leases: Iterable[Lease]) -> BitMap64:
-        """As if the replies of these polls had not been made: they do not count as deliveries."""
-        given = BitMap64()
-        for lease in leases:
-            given |= lease.offsets
-        self._let_go(given)
-        for offset in column(given) if self.keys else ():
+    def give_back(self, offsets: BitMap64) -> None:
+        """As if the replies they are leased by had not been made: that does not count as a delivery."""
+        self._let_go(offsets)
+        for offset in column(offsets) if self.keys else ():
             if offset not in self.tries:
                 self.keys.pop(offset, None)
-        return given
 
     def lapsed_of(self, after: int, to: int) -> list[int]:
         """What polls after `after`, up to `to`, were delivered last and may still settle: their leases lapsed."""

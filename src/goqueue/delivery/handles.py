@@ -38,7 +38,7 @@ _NUMBER: Final = "(0|[1-9][0-9]{0,18})"
 _SHAPE: Final = re.compile(
     rf"([A-Za-z0-9._-]{{1,{limits.MAX_NAME_PART}}}):{_NUMBER}:{_NUMBER}:{_NUMBER}:([A-Za-z0-9_-]{{{_NONCE_CHARS}}})"
 )
-MAX_HANDLE_CHARS: Final = limits.MAX_NAME_PART + 3 * len(":9223372036854775807") + 1 + _NONCE_CHARS
+assert _NONCE_CHARS == limits.HANDLE_NONCE_CHARS
 
 
 class Handle(NamedTuple):
@@ -77,7 +77,7 @@ class HandleKey:
     @staticmethod
     def parse(text: str) -> Handle:
         """What the text claims to be a handle of; InvalidRequest when no handle looks like that."""
-        shape = _SHAPE.fullmatch(text) if len(text) <= MAX_HANDLE_CHARS else None
+        shape = _SHAPE.fullmatch(text) if len(text) <= limits.MAX_HANDLE_CHARS else None
         if shape is None:
             raise _not_a_handle(text)
         topic, partition, offset, deliveries, nonce = shape.groups()

@@ -128,6 +128,9 @@ class KeyedSelection(Selection):
     def is_idle(self) -> bool:
         return super().is_idle and not self._in_line and not self._unread
 
+    def is_spent(self, end: int) -> bool:
+        return self.is_idle and self._cursor >= end
+
     def is_urgent(self, lanes: LaneIndex) -> bool:
         return bool(self._staged[Lane.CRITICAL]) or bool(lanes.after(Lane.CRITICAL, self._cursor, 1)[0])
 

@@ -262,10 +262,23 @@ class Postponed(_Event, frozen=True, array_like=True, tag=24):
     moved: tuple[tuple[int, int], ...]
 
 
+class Released(_Event, frozen=True, array_like=True, tag=25):
+    """Their holder gave these offsets back untried: as if they had not been delivered."""
+
+    group: GroupNumber
+    offsets: bytes
+
+
+class Numbered(_Event, frozen=True, array_like=True, tag=26):
+    """Polls were given numbers up to this one: no other poll may have them."""
+
+    poll: int
+
+
 Event = (
     Fenced | Started | Opened | Settled | Returned | Skipped | Reset | Forgotten | Abandoned
     | Leased | Done | Deferred | Lapsed | Extended | Doomed | Buried | Cancelled | Moved
-    | Resting | Delivered | Mourned | Postponed
+    | Resting | Delivered | Mourned | Postponed | Released | Numbered
 )  # fmt: skip
 
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)

@@ -80,6 +80,10 @@ class Selection:
         """Whether nothing is lost when this is dropped."""
         return not self._unsorted and not self._reserved and not any(self._staged)
 
+    def is_spent(self, end: int) -> bool:
+        """Whether there is nothing to be found below `end`."""
+        return self.is_idle and min(self._cursors) >= end
+
     # --- staging
 
     def stage(self, lanes: LaneIndex, delivery: Delivery, held: Held, *, start: int, end: int, want: int) -> None:

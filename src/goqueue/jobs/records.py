@@ -4,12 +4,12 @@ To change the format: add optional fields, or a new struct; never change the mea
 `docs/internals/jobs.md` lists them, and golden bytes hold them.
 """
 
-from enum import StrEnum
 from typing import Final, NewType
 
 import msgspec
 
 from goqueue.jobs.timetable import Cron, Every
+from goqueue.model.jobs import Missed
 from goqueue.model.names import TopicId
 
 ScheduleId = NewType("ScheduleId", str)
@@ -17,14 +17,6 @@ ScheduleId = NewType("ScheduleId", str)
 
 AS_SCHEDULED: Final = msgspec.Raw(b"")
 """No message of its own."""
-
-
-class Missed(StrEnum):
-    """What becomes of runs that were missed: none of them, the last one, or all of them is made up for."""
-
-    SKIP = "skip"
-    ONCE = "once"
-    ALL = "all"
 
 
 class LastRun(msgspec.Struct, frozen=True):

@@ -4,23 +4,16 @@ It is a value: a change makes another one. It goes through the partitions of the
 so one partition and one offset say where it is.
 """
 
-from enum import StrEnum
 from typing import NewType
 
 import msgspec
 
 from goqueue.jobs.letters import LetterFilter
+from goqueue.model.jobs import RedriveState
 from goqueue.model.names import TopicId
 
 RedriveId = NewType("RedriveId", str)
 """Given at its start, by chance: never used again, because what it has published is recognised by it."""
-
-
-class RedriveState(StrEnum):
-    RUNNING = "running"
-    DONE = "done"
-    CANCELLED = "cancelled"
-    FAILED = "failed"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -6,7 +6,8 @@ them as well (`redrive`, `letters`). `docs/internals/jobs.md` lists them, and go
 
 import msgspec
 
-from goqueue.jobs.redrive import Batch, Plan, Redrive, RedriveId, RedriveState
+from goqueue.jobs.redrive import Batch, Plan, Redrive, RedriveId
+from goqueue.model.jobs import RedriveState
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):

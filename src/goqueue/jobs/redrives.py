@@ -17,11 +17,12 @@ from typing import Any
 import msgspec
 
 from goqueue.jobs import redrive_records as records
-from goqueue.jobs.redrive import Batch, Plan, Redrive, RedriveId, RedriveState
+from goqueue.jobs.redrive import Batch, Plan, Redrive, RedriveId
 from goqueue.jobs.redrive_records import BatchIntended, Event, RedriveEnded, RedriveRestored, RedriveStarted
 from goqueue.machine.shape import Decision
 from goqueue.model import limits
 from goqueue.model.errors import Conflict, DamagedData, UnknownRedrive
+from goqueue.model.jobs import RedriveState
 from goqueue.model.names import TopicId
 
 # --- commands

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from goqueue.jobs.records import LastRun, Missed, ScheduleId, ScheduleRestored
+from goqueue.jobs.records import LastRun, ScheduleId, ScheduleRestored
 from goqueue.jobs.timetable import Cron, Every
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
+from goqueue.model.jobs import Missed
 from goqueue.model.names import TopicId
 
 

@@ -26,7 +26,6 @@ from goqueue.jobs.records import (
     AS_SCHEDULED,
     Event,
     LastRun,
-    Missed,
     RunDone,
     RunFailed,
     RunIntended,
@@ -43,6 +42,7 @@ from goqueue.jobs.timetable import Cron, Every
 from goqueue.machine.shape import Decision, Tick
 from goqueue.model import limits
 from goqueue.model.errors import Conflict, DamagedData, InvalidRequest, TooLarge, UnknownSchedule
+from goqueue.model.jobs import Missed
 from goqueue.model.names import TopicId
 
 _RETRY_MS: Final = 1000

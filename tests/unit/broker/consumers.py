@@ -115,8 +115,11 @@ class Consumers:
         )
         return await groups.join(command, partial(self.broker.offsets.begin, position=start))
 
-    async def heartbeat(self, member_id: str, *given_up: str, group: str = GROUP) -> View:
-        return await self.broker.groups.heartbeat(self.group(group), self.member(member_id, group), given_up)
+    async def heartbeat(
+        self, member_id: str, *given_up: str, finishing: Iterable[str] = (), group: str = GROUP
+    ) -> View:
+        member = self.member(member_id, group)
+        return await self.broker.groups.heartbeat(self.group(group), member, given_up, finishing)
 
     async def leave(self, member_id: str, *, group: str = GROUP) -> None:
         await self.broker.offsets.leave(self.group(group), self.member(member_id, group))

@@ -98,6 +98,74 @@ def test_a_member_may_say_what_it_gives_up_before_it_was_told(tmp_path: Path) ->
     run_timed(go())
 
 
+def test_a_member_keeps_what_it_is_not_done_with_until_it_is(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(partitions=2)
+            first = (await to.join("a")).member_id
+            second = (await to.join("b")).member_id
+            (moving,) = (await to.heartbeat(first)).revoke
+            for _ in range(3):
+                view = await to.heartbeat(first, finishing=[moving, "orders-7", "nonsense"])
+                assert view.revoke == [moving]
+                assert to.owned(second) == []
+            assert (await to.heartbeat(first)).revoke == []
+            assert (await to.heartbeat(second)).assigned == [moving]
+
+    run_timed(go())
+
+
+def test_what_a_member_is_done_with_after_all_may_be_said_in_the_same_heartbeat(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(partitions=2)
+            first = (await to.join("a")).member_id
+            second = (await to.join("b")).member_id
+            (moving,) = (await to.heartbeat(first)).revoke
+            await to.heartbeat(first, moving, finishing=[moving])
+            assert (await to.heartbeat(second)).assigned == [moving]
+
+    run_timed(go())
+
+
+def test_who_was_heard_of_may_still_say_that_it_is_not_done(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(partitions=2)
+            first = (await to.join("a")).member_id
+            for partition in range(2):
+                to.put(*numbered(1), partition=partition)
+            await to.poll(first)
+            second = (await to.join("b")).member_id
+            (moving,) = (await to.heartbeat(first)).revoke
+            assert (await to.heartbeat(first)).revoke == [moving], "it has a message of it"
+            await to.heartbeat(first, finishing=[moving])
+            await to.commit(first, 1, partition=int(moving[-1]))
+            await to.heartbeat(first, finishing=[moving])
+            assert to.owned(second) == []
+            await to.heartbeat(first)
+            assert to.owned(second) == [int(moving[-1])]
+
+    run_timed(go())
+
+
+def test_who_is_never_done_loses_it_when_the_time_is_up(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(partitions=2)
+            first = (await to.join("a")).member_id
+            second = (await to.join("b")).member_id
+            (moving,) = (await to.heartbeat(first)).revoke
+            for _ in range(2):
+                await to.pass_by(REBALANCE_MS // 3)
+                await to.heartbeat(first, finishing=[moving])
+                assert (await to.heartbeat(second)).assigned == []
+            await to.pass_by(REBALANCE_MS // 3)
+            assert (await to.heartbeat(second)).assigned == [moving]
+
+    run_timed(go())
+
+
 def test_what_is_not_to_be_given_up_is_kept_whatever_a_heartbeat_says(tmp_path: Path) -> None:
     async def go() -> None:
         async with consuming(tmp_path) as to:

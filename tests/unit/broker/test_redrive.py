@@ -10,12 +10,13 @@ import pytest
 
 from goqueue.broker import redrive as redrive_module
 from goqueue.broker.own_messages import OwnPublisher
-from goqueue.broker.partitioner import partition_of
 from goqueue.broker.redrive import _batch_size
+from goqueue.codec.partitioning import partition_of
 from goqueue.jobs.letters import LetterFilter
-from goqueue.jobs.redrive import Redrive, RedriveId, RedriveState
+from goqueue.jobs.redrive import Redrive, RedriveId
 from goqueue.model import limits
 from goqueue.model.errors import Conflict, DamagedData, DiskFull, InvalidRequest, UnknownRedrive, UnknownTopic
+from goqueue.model.jobs import RedriveState
 from goqueue.model.record import Extension, Record
 from goqueue.producers.own import Work, own_producer
 from tests.support.faulty_disk import FaultyDisk

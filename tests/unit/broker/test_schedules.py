@@ -12,13 +12,14 @@ import pytest
 from goqueue import codec
 from goqueue.broker.own_messages import OwnPublisher
 from goqueue.broker.partition import Partition
-from goqueue.broker.partitioner import partition_of
 from goqueue.broker.schedules import ScheduledMessage, read_message
-from goqueue.jobs.records import Missed, ScheduleId
+from goqueue.codec.partitioning import partition_of
+from goqueue.jobs.records import ScheduleId
 from goqueue.jobs.schedule import Schedule
 from goqueue.jobs.schedules import ChangeSchedule
 from goqueue.model import limits
 from goqueue.model.errors import Conflict, DamagedData, DiskFull, InvalidRequest, UnknownSchedule
+from goqueue.model.jobs import Missed
 from goqueue.model.record import Extension, Record
 from goqueue.producers.own import run_producer
 from tests.support.faulty_disk import FaultyDisk

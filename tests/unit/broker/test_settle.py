@@ -1,11 +1,13 @@
-"""Settling single messages by their handles: ack, nack, reject, extend; which handles are good, and until when."""
+"""Settling single messages by their handles: ack, nack, reject, extend, release; which handles are good, and when."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from goqueue.broker.settle import Fate
+from goqueue.delivery.handles import Handle
 from goqueue.model.errors import DiskFull, GoQueueError, StaleHandle
 from goqueue.model.groups import Mode, Place
 from goqueue.model.names import GroupNumber
@@ -34,6 +36,10 @@ from tests.unit.broker.test_poll import consume
 
 VISIBLE_MS = 10_000
 LONG_MS = 10 * SESSION_MS
+
+
+async def release(to: Consumers, *handles: Handle) -> list[Fate]:
+    return await to.broker.settlement.release(handles)
 
 
 def _refusal(fate: Fate) -> GoQueueError | None:
@@ -70,6 +76,7 @@ def test_a_handle_settles_once(tmp_path: Path) -> None:
         assert refused(await to.nack(handle)) == [True]
         assert refused(await to.reject(handle)) == [True]
         assert refused(await to.extend(handle, by_ms=1000)) == [True]
+        assert refused(await release(to, handle)) == [True]
         assert refused(await to.ack(other)) == [False]
 
     consume(tmp_path, scenario)
@@ -91,12 +98,13 @@ def test_of_many_handles_each_has_an_answer_of_its_own(tmp_path: Path) -> None:
     consume(tmp_path, scenario)
 
 
-@pytest.mark.parametrize("verb", ["ack", "nack", "reject"])
+@pytest.mark.parametrize("verb", ["ack", "nack", "reject", "release"])
 def test_the_same_handle_twice_in_one_request_settles_once(tmp_path: Path, verb: str) -> None:
     async def scenario(to: Consumers, member: str) -> None:
         to.put("a", "b")
         one, other = handles_of(await to.poll(member))
-        fates = await getattr(to, verb)(one, other, one, one)
+        settle = partial(release, to) if verb == "release" else getattr(to, verb)
+        fates = await settle(one, other, one, one)
         assert refused(fates) == [False, False, True, True]
         assert "this handle is not good any more" in str(fates[2].refusal)
         assert [error.code for error in map(_refusal, await to.ack(one, one)) if error] == ["stale_handle"] * 2
@@ -148,7 +156,7 @@ def test_an_ack_is_answered_when_it_is_as_safe_as_the_messages_are(tmp_path: Pat
         disk = FaultyDisk()
         async with consuming(tmp_path, disk=disk) as to:
             await to.create(fsync=fsync)
-            to.put(*numbered(4))
+            to.put(*numbered(5))
             member = (await to.join()).member_id
             polled = await to.poll(member)
             asked = (
@@ -156,6 +164,7 @@ def test_an_ack_is_answered_when_it_is_as_safe_as_the_messages_are(tmp_path: Pat
                 to.nack(handle_of(polled, "m1")),
                 to.reject(handle_of(polled, "m2")),
                 to.extend(handle_of(polled, "m3"), by_ms=1000),
+                release(to, handle_of(polled, "m4")),
             )
             with syncs_held(disk, "/sidecar/") as held:
                 tasks = [asyncio.ensure_future(each) for each in asked]
@@ -277,6 +286,137 @@ def test_commits_and_acks_go_together(tmp_path: Path) -> None:
         await to.commit(member, 6)
         assert await to.offsets() == {"orders": {0: 6}}
         assert (await to.lag())[0][2:] == (0, 0, 0, 0)
+
+    consume(tmp_path, scenario)
+
+
+# --- release
+
+
+def test_what_was_released_comes_again_at_once_and_was_not_tried(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.put(*numbered(3))
+        polled = await to.poll(member)
+        assert await release(to, handle_of(polled, "m2"), handle_of(polled, "m0")) == [Fate(), Fate()]
+        lag = (await to.lag())[0]
+        assert (lag.lag, lag.in_flight) == (3, 1)
+        again = await to.poll(member)
+        assert (texts(again), deliveries_of(again)) == (["m0", "m2"], [1, 1])
+        assert refused(await to.ack(*handles_of(polled))) == [True, False, True]
+        assert refused(await to.ack(*handles_of(again))) == [False, False]
+        assert await to.offsets() == {"orders": {0: 3}}
+        counted = to.broker.group_meters.of(GROUP).consumption("orders")
+        assert (counted.nacked, counted.redelivered) == (0, 0), "nothing has failed"
+
+    consume(tmp_path, scenario)
+
+
+def test_a_release_keeps_the_count_of_earlier_tries(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.put("a")
+        await to.nack(*handles_of(await to.poll(member)), delay_ms=0)
+        await to.pass_by(0)
+        for _ in range(3):
+            polled = await to.poll(member)
+            assert deliveries_of(polled) == [2]
+            assert refused(await release(to, *handles_of(polled))) == [False]
+
+    consume(tmp_path, scenario, max_retries=1)
+
+
+def test_what_lapsed_or_was_settled_is_not_released(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.put(*numbered(3))
+        m0, m1, m2 = handles_of(await to.poll(member))
+        await to.ack(m0)
+        await to.nack(m1, delay_ms=LONG_MS)
+        fates = await release(to, m0, m1)
+        assert refused(fates) == [True, True]
+        assert "this handle is not good any more" in str(fates[0].refusal)
+        await to.pass_by(VISIBLE_MS)
+        assert refused(await release(to, m2)) == [True], "it is for anybody by now"
+        polled = await to.poll(member)
+        assert (texts(polled), deliveries_of(polled)) == (["m2"], [2])
+        assert refused(await release(to, m2, *handles_of(polled))) == [True, False]
+
+    consume(tmp_path, scenario, visibility_ms=VISIBLE_MS)
+
+
+def test_a_poll_of_the_same_member_that_waits_has_what_was_released(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.put("a")
+        polled = await to.poll(member)
+        waiting = await to.parked(member)
+        await release(to, *handles_of(polled))
+        again = await waiting
+        assert (texts(again), deliveries_of(again)) == (["a"], [1])
+
+    consume(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("mode", [Mode.SHARED, Mode.KEY])
+def test_a_poll_of_another_member_that_waits_has_what_was_released(tmp_path: Path, mode: Mode) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create()
+            one = (await to.join("one", mode=mode)).member_id
+            two = (await to.join("two")).member_id
+            for member in (one, two):
+                await to.poll(member)
+            to.send(message("a", key="k"), message("b", key="k"))
+            first = await to.poll(one, max_messages=1)
+            if mode is Mode.SHARED:
+                await to.ack(*handles_of(await to.poll(two)))
+            waiting = await to.parked(two)
+            assert refused(await release(to, *handles_of(first))) == [False]
+            found = await waiting
+            assert (texts(found), deliveries_of(found)) == (["a"], [1])
+            assert refused(await release(to, *handles_of(first))) == [True], "another has it"
+
+    run_timed(go())
+
+
+def test_a_member_that_releases_may_be_given_others(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create()
+            to.put(*numbered(2))
+            one = (await to.join("one", mode=Mode.SHARED, max_unacked=1)).member_id
+            first = await to.poll(one)
+            assert texts(first) == ["m0"]
+            waiting = await to.parked(one)
+            await release(to, *handles_of(first))
+            assert texts(await waiting) == ["m0"], "it is the oldest"
+
+    run_timed(go())
+
+
+def test_releasing_shows_that_the_member_is_there(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        to.put("a", "b")
+        a, b = handles_of(await to.poll(member))
+        for handle in (a, b):
+            await to.pass_by(SESSION_MS - 1)
+            assert refused(await release(to, handle)) == [False]
+        await to.pass_by(SESSION_MS - 1)
+        assert member in to.group().members
+
+    consume(tmp_path, scenario, visibility_ms=LONG_MS)
+
+
+def test_a_disk_that_is_full_refuses_a_release_and_nothing_changes(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        def fail(*_: object) -> None:
+            raise DiskFull("no space")
+
+        to.put("a")
+        (handle,) = handles_of(await to.poll(member))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(to.broker.sidecars, "write", fail)
+            (fate,) = await release(to, handle)
+        assert isinstance(fate.refusal, DiskFull)
+        assert (await to.lag())[0].in_flight == 1
+        assert refused(await release(to, handle)) == [False]
 
     consume(tmp_path, scenario)
 

@@ -28,6 +28,7 @@ from goqueue.delivery.commands import (
     Nacked,
     Open,
     Reject,
+    Release,
     ResetTo,
     Settle,
     Skip,
@@ -35,7 +36,7 @@ from goqueue.delivery.commands import (
 )
 from goqueue.delivery.dead import Death
 from goqueue.delivery.deliveries import Deliveries, Due
-from goqueue.delivery.records import Delivered, Event, Mourned, Postponed, Reason, Resting
+from goqueue.delivery.records import Delivered, Event, Mourned, Numbered, Postponed, Reason, Resting
 from goqueue.machine.host import Host
 from goqueue.machine.shape import Machine
 from goqueue.model import limits
@@ -43,7 +44,7 @@ from goqueue.model.errors import Conflict, DamagedData
 from goqueue.model.groups import Mode
 from goqueue.model.names import GroupNumber
 from tests.support.memory_disk import MemoryDisk
-from tests.unit.delivery.partitions import RETRIES, SPAN, A, B, C, MemoryPartition, message, some
+from tests.unit.delivery.partitions import RETRIES, SPAN, STRICTLY, A, B, C, MemoryPartition, message, some
 from tests.unit.delivery.test_records import GOLDEN
 from tests.unit.machine.adders import open_log
 from tests.unit.storage.logs import read_all
@@ -233,7 +234,7 @@ def test_what_lapsed_and_never_arrived_is_not_settled_by_the_next_commit(machine
     assert machine.delivery(A).deliveries_of(5) == 0
 
 
-def test_the_last_poll_is_the_highest_number_that_holds_something_or_may_settle_something(machine: Deliveries) -> None:
+def test_the_last_poll_is_the_highest_number_that_was_ever_given_something(machine: Deliveries) -> None:
     assert machine.last_poll == 0
     lease(machine, A, 0, poll=5)
     lease(machine, B, 0, poll=9)
@@ -241,7 +242,8 @@ def test_the_last_poll_is_the_highest_number_that_holds_something_or_may_settle_
     lapse(machine, B, 9)
     assert machine.last_poll == restored(machine).last_poll == 9, "or a new poll could take its handles over"
     do(machine, Settle(B, 1))
-    assert machine.last_poll == 7
+    do(machine, Release(A, {7: some(1)}))
+    assert machine.last_poll == restored(machine).last_poll == 9, "a handle of then is somewhere"
 
 
 def test_only_a_new_owner_opens(machine: Deliveries) -> None:
@@ -275,15 +277,15 @@ def test_a_group_rests_as_soon_as_nothing_is_under_way(machine: Deliveries) -> N
     lease(machine, A, *range(4, 9), poll=5)
     assert isinstance(events(machine)[0], Delivered)
     do(machine, GiveBack(A, 4, 5))
-    assert events(machine) == [Resting(((A, 4),)), EMPTY]
+    assert events(machine) == [Resting(((A, 4),)), EMPTY, Numbered(5)]
     lease(machine, A, *range(4, 9), poll=6)
     do(machine, Fence(4, 2))
-    assert events(machine) == [Resting(((A, 4),)), EMPTY]
+    assert events(machine) == [Resting(((A, 4),)), EMPTY, Numbered(6)]
     lease(machine, A, *range(4, 9), poll=7)
     do(machine, Settle(A, 9))
-    assert events(machine) == [Resting(((A, 9),)), EMPTY]
+    assert events(machine) == [Resting(((A, 9),)), EMPTY, Numbered(7)]
     do(machine, Skip(A, 9, 12))
-    assert events(machine) == [Resting(((A, 12),)), EMPTY]
+    assert events(machine) == [Resting(((A, 12),)), EMPTY, Numbered(7)]
 
 
 # --- handles
@@ -307,6 +309,7 @@ def test_a_handle_that_is_refused_writes_nothing(machine: Deliveries) -> None:
         Nack(A, claims, RETRIES),
         Reject(A, claims, True),
         Extend(A, claims, SPAN),
+        Release(A, claims),
     ):
         assert not machine.decide(command, NOW).records, command
 
@@ -325,6 +328,7 @@ def test_after_a_lapse_a_handle_may_settle_but_neither_give_back_nor_extend(mach
     lapse(machine, A, 1)
     assert do(machine, Nack(A, {1: some(0)}, RETRIES)).refused == {1: some(0)}
     assert do(machine, Extend(A, {1: some(0)}, SPAN)) == {1: some(0)}
+    assert do(machine, Release(A, {1: some(0)})) == {1: some(0)}
     assert do(machine, Ack(A, {1: some(0)})) == {}
     assert do(machine, Reject(A, {1: some(1)}, False)) == {}
     assert machine.low(A) == 2
@@ -396,6 +400,131 @@ def test_an_extended_message_lapses_later_than_the_others(machine: Deliveries) -
     lapse(machine, A, 1)
     assert (ready(machine, A, 3), machine.in_flight(A)) == ([0, 2], 1)
     assert machine.lapse_due(CLOCK + SPAN + 10_000) == ([Due(A, 1, UNTIL + 10_000)], set())
+
+
+# --- what was not tried
+
+
+def test_what_is_released_is_ready_at_once_and_was_not_delivered(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1, 2)
+    assert do(machine, Release(A, {1: some(0, 2)})) == {}
+    assert (ready(machine, A, 4), machine.in_flight(A), machine.delivery(A).tries) == ([0, 2, 3], 1, {})
+    assert machine.lapse_due(CLOCK) == ([], set()), "nothing waits"
+    assert do(machine, Ack(A, {1: some(0, 1, 2)})) == {1: some(0, 2)}, "their handles are gone with them"
+
+
+def test_a_group_rests_when_all_it_had_is_released(machine: Deliveries) -> None:
+    do(machine, Start(A, 4))
+    lease(machine, A, 4, 5)
+    do(machine, Release(A, {1: some(4, 5)}))
+    assert (machine.active_groups, machine.low(A), machine.next_deadline()) == ([], 4, None)
+
+
+def test_a_release_leaves_the_count_of_the_tries_before(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1, poll=1)
+    do(machine, Nack(A, {1: some(0)}, RETRIES, 0))
+    machine.lapse_due(CLOCK)
+    lapse(machine, A, 1)
+    for poll in range(2, 12):
+        lease(machine, A, 0, 1, poll=poll)
+        assert do(machine, Release(A, {poll: some(0, 1)})) == {}
+        assert [machine.delivery(A).deliveries_of(offset) for offset in (0, 1)] == [1, 1]
+    lease(machine, A, 0, poll=12)
+    assert do(machine, Nack(A, {12: some(0)}, RETRIES)).until == {0: NOW + 2000}, "the backoff of the second try"
+    assert len(machine.outbox) == 0
+
+
+def test_a_late_handle_is_good_again_when_the_delivery_after_it_is_released(machine: Deliveries) -> None:
+    lease(machine, A, 0, poll=1)
+    lapse(machine, A, 1)
+    lease(machine, A, 0, poll=2)
+    assert do(machine, Ack(A, {1: some(0)})) == {1: some(0)}
+    do(machine, Release(A, {2: some(0)}))
+    assert do(machine, Release(A, {1: some(0)})) == {1: some(0)}, "it is for anybody"
+    assert do(machine, Ack(A, {1: some(0)})) == {}
+    assert machine.low(A) == 1
+
+
+def test_what_its_poll_does_not_hold_is_not_released(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1, 2, 3, 4, 5, poll=1)
+    do(machine, Ack(A, {1: some(0)}))
+    do(machine, Nack(A, {1: some(1)}, RETRIES))
+    do(machine, Reject(A, {1: some(2)}, True))
+    do(machine, Release(A, {1: some(3)}))
+    lease(machine, A, 3, poll=2)
+    before = events(machine)
+    assert do(machine, Release(A, {1: some(0, 1, 2, 3, 9), 7: some(4)})) == {1: some(0, 1, 2, 3, 9), 7: some(4)}
+    assert do(machine, Release(B, {1: some(4)})) == {1: some(4)}, "another group's"
+    assert events(machine) == before
+    lapse(machine, A, 1)
+    assert do(machine, Release(A, {1: some(4), 2: some(3)})) == {1: some(4)}, "it lapsed"
+
+
+def test_what_is_released_of_an_extended_lease_is_waited_for_no_longer(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1)
+    do(machine, Extend(A, {1: some(1)}, SPAN), NOW + 10_000)
+    do(machine, Release(A, {1: some(0)}))
+    assert machine.next_deadline() == CLOCK + SPAN + 10_000
+    do(machine, Release(A, {1: some(1)}))
+    assert machine.next_deadline() is None
+
+
+def test_a_commit_does_not_settle_what_was_released(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1, 2)
+    do(machine, Release(A, {1: some(1)}))
+    do(machine, Settle(A, 3))
+    assert (machine.low(A), ready(machine, A, 4)) == (1, [1, 3])
+
+
+def test_what_is_released_goes_back_to_its_lane() -> None:
+    partition = MemoryPartition(message(lane=2), message(lane=0), message(lane=2), message(lane=4))
+    poll, offsets = partition.poll(A, policy=STRICTLY)
+    assert offsets == [0, 1, 2, 3]
+    partition.do(Release(A, {poll: some(1, 2, 3)}))
+    picks = partition.staged(A).pick(9, STRICTLY, partition.now)
+    assert [(pick.lane, list(pick.offsets)) for pick in picks] == [(0, [1]), (2, [2]), (4, [3])]
+
+
+def test_the_order_of_a_key_holds_when_its_head_is_released() -> None:
+    partition = MemoryPartition(message("k"), message("k"), message("j"), message("k"))
+    poll, offsets = partition.poll(A, mode=Mode.KEY)
+    assert offsets == [0, 2]
+    partition.do(Release(A, {poll: some(0)}))
+    assert partition.poll(A, mode=Mode.KEY, holder="b") == (2, [0]), "not the one behind it"
+    assert partition.poll(A, mode=Mode.KEY, holder="c") == (3, []), "and it is out alone"
+    partition.do(Release(A, {2: some(0)}))
+    partition.restart()
+    assert partition.poll(A, mode=Mode.KEY) == (4, [0])
+    partition.do(Ack(A, {4: some(0)}))
+    assert partition.poll(A, mode=Mode.KEY) == (5, [1])
+
+
+def test_a_head_that_failed_before_is_still_its_keys_head_when_it_is_released() -> None:
+    partition = MemoryPartition(message("k"), message("k"))
+    poll, _ = partition.poll(A, mode=Mode.KEY)
+    partition.do(Nack(A, {poll: some(0)}, RETRIES, 0))
+    partition.lapse()
+    poll, offsets = partition.poll(A, mode=Mode.KEY)
+    assert offsets == [0]
+    partition.do(Release(A, {poll: some(0)}))
+    assert list(partition.delivery(A).keys) == [0], "it was delivered before, and holds up its key"
+    partition.restart()
+    assert partition.poll(A, mode=Mode.KEY)[1] == [0]
+    assert partition.delivery(A).deliveries_of(0) == 1
+
+
+def test_what_is_released_after_a_restart_counts_as_before() -> None:
+    partition = MemoryPartition(message(), message())
+    poll, _ = partition.poll(A)
+    partition.do(Nack(A, {poll: some(0)}, RETRIES, 0))
+    partition.lapse()
+    poll, _ = partition.poll(A)
+    partition.restart()
+    assert partition.do(Release(A, {poll: some(0)})) == {}
+    for _ in range(2):
+        assert [partition.delivery(A).deliveries_of(offset) for offset in (0, 1)] == [1, 0]
+        partition.restart()
+    assert partition.poll(A)[1] == [0], "and it is ready; the other one is still held"
 
 
 # --- time
@@ -488,7 +617,8 @@ def test_the_dead_are_settled_when_their_letters_are_written(machine: Deliveries
     assert (machine.low(A), machine.low(B), machine.outbox.first) == (1, 1, 2)
     assert machine.decide(Bury(2), NOW) == ((), None)
     do(machine, Bury(3))
-    assert events(machine) == [Resting(((A, 2), (B, 1))), Mourned(3, ())], "the next one has another number"
+    expected = [Resting(((A, 2), (B, 1))), Mourned(3, ()), Numbered(1)]
+    assert events(machine) == expected, "the next one has another number"
 
 
 def test_letters_of_one_record_are_numbered_in_the_order_of_their_offsets(machine: Deliveries) -> None:
@@ -561,7 +691,7 @@ def test_a_forgotten_group_was_never_here(machine: Deliveries) -> None:
     for group in (A, B):
         do(machine, Forget(group))
         assert (group in machine, machine.low(group), machine.in_flight(group)) == (False, None, 0)
-    assert events(machine) == [EMPTY]
+    assert events(machine) == [EMPTY, Numbered(1)]
 
 
 # --- retention
@@ -721,7 +851,7 @@ def test_groups_that_rest_share_a_record_and_the_others_have_one_each(machine: D
     lease(machine, C, *range(10))
     lease(machine, A, *range(10))
     do(machine, Settle(A, 10))
-    resting, delivered, _ = events(machine)
+    resting, delivered, _, _ = events(machine)
     assert resting == Resting(((A, 10), (B, 70)))
     assert isinstance(delivered, Delivered)
     assert (delivered.group, delivered.low, unpack(delivered.leases[0].offsets)) == (C, 0, ranged(0, 10))
@@ -796,6 +926,9 @@ SCRIPT: list[Any] = [
     Reject(A, {1: some(11)}, False),
     leasing(A, [12, 13], poll=2),
     GiveBack(A, 1, 2),
+    leasing(A, [12, 13], poll=2),
+    Release(A, {2: some(12)}),
+    Release(A, {2: some(13)}),
     leasing(A, [12, 13], poll=3, holder="b"),
     Abandon(A, "b"),
     leasing(A, [12], poll=4),

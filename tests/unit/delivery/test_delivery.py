@@ -172,7 +172,7 @@ def test_a_handle_is_good_again_when_the_delivery_after_it_was_not_made() -> Non
     lease(delivery, 0, poll=1)
     delivery.fail(some(0), 1)
     lease(delivery, 0, poll=2)
-    delivery.give_back(delivery.leases_of(1, 2, ""))
+    delivery.give_back(some(0))
     assert list(delivery.of_poll(1, some(0))) == [0]
     assert delivery.tries == {0: Try(1, 1)}
 
@@ -323,8 +323,17 @@ def test_what_is_given_back_was_not_delivered() -> None:
     lease(delivery, 2, 3, poll=2)
     lease(delivery, 4, poll=3)
     assert [len(delivery.leases_of(after, 9, "")) for after in (0, 1, 2, 3)] == [3, 2, 1, 0]
-    assert list(delivery.give_back(delivery.leases_of(1, 3, ""))) == [2, 3, 4]
+    delivery.give_back(some(2, 3, 4))
     assert (held(delivery), delivery.tries, list(delivery.taken)) == ([(1, [0, 1])], {}, [0, 1])
+
+
+def test_some_of_a_poll_is_given_back_and_it_holds_the_rest() -> None:
+    delivery = Delivery(0)
+    lease(delivery, 0, 1, 2, poll=1)
+    delivery.extend(1, some(1), UNTIL + 5, SPAN)
+    delivery.give_back(some(0, 1))
+    assert (held(delivery), list(delivery.taken), delivery.tries) == ([(1, [2])], [2], {})
+    assert [list(hold.offsets) for hold in delivery.ended] == [[]], "nobody waits for the extended one to lapse"
 
 
 def test_only_those_of_one_holder_are_given_back() -> None:
@@ -337,7 +346,7 @@ def test_only_those_of_one_holder_are_given_back() -> None:
 def test_when_nothing_is_left_under_way_it_rests_where_it_was() -> None:
     delivery = Delivery(4)
     lease(delivery, 4, 5)
-    delivery.give_back(delivery.leases_of(0, 9, ""))
+    delivery.give_back(some(4, 5))
     assert (delivery.is_resting, delivery.low) == (True, 4)
 
 
@@ -346,7 +355,7 @@ def test_what_was_delivered_before_keeps_its_count_when_it_is_given_back() -> No
     lease(delivery, 0, 1, poll=1)
     delivery.open(2)
     lease(delivery, 0, 2, poll=2, epoch=2)
-    delivery.give_back(delivery.leases_of(1, 2, ""))
+    delivery.give_back(some(0, 2))
     assert [delivery.deliveries_of(offset) for offset in (0, 1, 2)] == [1, 1, 0]
 
 
@@ -469,7 +478,7 @@ def test_the_key_of_what_was_not_delivered_after_all_is_forgotten() -> None:
     delivery.fail(some(0), 1)
     lease(delivery, 0, poll=2, key=5)
     lease(delivery, 1, poll=2, key=6)
-    delivery.give_back(delivery.leases_of(1, 2, ""))
+    delivery.give_back(some(0, 1))
     assert delivery.keys == {0: 5}
 
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from goqueue.delivery.handles import MAX_HANDLE_CHARS, Handle, HandleKey
+from goqueue.delivery.handles import Handle, HandleKey
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
+from goqueue.model.limits import MAX_HANDLE_CHARS
 from goqueue.model.names import GroupNumber, TopicId
 
 SECRET = bytes(range(16))

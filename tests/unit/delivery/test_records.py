@@ -28,9 +28,11 @@ from goqueue.delivery.records import (
     Leased,
     Mourned,
     Moved,
+    Numbered,
     Opened,
     Postponed,
     Reason,
+    Released,
     Reset,
     Resting,
     Returned,
@@ -109,6 +111,8 @@ GOLDEN: dict[str, Event] = {
         ),
     ),
     f"93 18 c41e {ONE} 91 92 14 cf0000018bcfe5dd30": Postponed(bitmap(ONE), ((20, UNTIL),)),
+    f"93 19 03 c41e {ONE}": Released(GROUP, bitmap(ONE)),
+    "92 1a 07": Numbered(7),
 }
 EARLIER: dict[str, Event] = {
     "94 05 03 cd041a cd270f": Settled(GROUP, 1050, 9999),
@@ -138,7 +142,7 @@ def test_every_kind_of_record_has_golden_bytes_and_a_number_that_was_never_used_
     assert {type(event) for event in GOLDEN.values()} == set(kinds)
     numbers = [kind.__struct_config__.tag for kind in kinds]
     assert len(numbers) == len(set(numbers))
-    assert set(numbers) == set(range(1, 25)) - NO_LONGER_USED
+    assert set(numbers) == set(range(1, 27)) - NO_LONGER_USED
 
 
 @pytest.mark.parametrize(
@@ -171,6 +175,7 @@ def test_fields_of_a_later_version_are_passed_over() -> None:
         [],
         [0, 3],
         [25, 3],
+        [27, 3],
         [4, 3, 12, 1, 0, 100, []],
         [11, 3, 3, 1100, 12, b"", [], [], 5],
         ["9", 3],

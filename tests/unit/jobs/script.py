@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 
 from goqueue.jobs import records
-from goqueue.jobs.records import Missed, ScheduleId
+from goqueue.jobs.records import ScheduleId
 from goqueue.jobs.schedule import PendingRun, Schedule
 from goqueue.jobs.schedules import ChangeSchedule, CreateSchedule, FailRun, FinishRun, Schedules
 from goqueue.machine.shape import Tick
+from goqueue.model.jobs import Missed
 from goqueue.model.names import TopicId
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000

@@ -9,12 +9,13 @@ import msgspec
 from goqueue.broker.letters import REDRIVEN
 from goqueue.jobs import redrive_records
 from goqueue.jobs.letters import LetterFilter
-from goqueue.jobs.records import Event, LastRun, Missed, ScheduleRestored
+from goqueue.jobs.records import Event, LastRun, ScheduleRestored
 from goqueue.jobs.redrive import Batch, Plan, Redrive
 from goqueue.jobs.redrives import Redrives
 from goqueue.jobs.schedules import Schedules
 from goqueue.jobs.timetable import Cron, Every
 from goqueue.model import limits
+from goqueue.model.jobs import Missed
 from goqueue.producers.own import Work, run_producer
 from tests.unit.jobs.test_records import GOLDEN
 from tests.unit.jobs.test_redrive_records import GOLDEN as GOLDEN_OF_REDRIVES

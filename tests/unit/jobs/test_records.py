@@ -7,7 +7,6 @@ from goqueue.jobs import records
 from goqueue.jobs.records import (
     Event,
     LastRun,
-    Missed,
     RunDone,
     RunFailed,
     RunIntended,
@@ -20,6 +19,7 @@ from goqueue.jobs.records import (
     TopicEnded,
 )
 from goqueue.jobs.timetable import Cron, Every
+from goqueue.model.jobs import Missed
 from goqueue.model.names import TopicId
 
 SCHEDULE = ScheduleId("5f0c")

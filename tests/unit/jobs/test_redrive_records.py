@@ -5,8 +5,9 @@ import pytest
 
 from goqueue.jobs import redrive_records as records
 from goqueue.jobs.letters import LetterFilter
-from goqueue.jobs.redrive import Batch, Plan, Redrive, RedriveId, RedriveState
+from goqueue.jobs.redrive import Batch, Plan, Redrive, RedriveId
 from goqueue.jobs.redrive_records import BatchIntended, Event, RedriveEnded, RedriveRestored, RedriveStarted
+from goqueue.model.jobs import RedriveState
 from goqueue.model.names import TopicId
 
 REDRIVE = RedriveId("00d1")

@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from goqueue.jobs.redrive import Batch, Plan, Redrive, RedriveId, RedriveState
+from goqueue.jobs.redrive import Batch, Plan, Redrive, RedriveId
 from goqueue.jobs.redrives import EndRedrive, IntendBatch, Redrives, StartRedrive
 from goqueue.machine.shape import Machine
 from goqueue.model import limits
 from goqueue.model.errors import Conflict, DamagedData, UnknownRedrive
+from goqueue.model.jobs import RedriveState
 from goqueue.model.names import TopicId
 from tests.unit.jobs.test_redrive_records import PLAN
 

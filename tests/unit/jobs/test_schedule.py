@@ -3,10 +3,11 @@
 import msgspec
 import pytest
 
-from goqueue.jobs.records import Missed, ScheduleId, ScheduleRestored
+from goqueue.jobs.records import ScheduleId, ScheduleRestored
 from goqueue.jobs.schedule import Due, Schedule, find_due
 from goqueue.jobs.timetable import Cron, Every
 from goqueue.model import limits
+from goqueue.model.jobs import Missed
 from goqueue.model.names import TopicId
 
 HOUR = 3_600_000

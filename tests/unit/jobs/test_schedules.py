@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from goqueue.jobs.records import LastRun, Missed, ScheduleId
+from goqueue.jobs.records import LastRun, ScheduleId
 from goqueue.jobs.schedules import (
     ChangeSchedule,
     CreateSchedule,
@@ -20,6 +20,7 @@ from goqueue.machine.host import Host
 from goqueue.machine.shape import Tick, Timed
 from goqueue.model import limits
 from goqueue.model.errors import Conflict, DamagedData, InvalidRequest, TooLarge, UnknownSchedule
+from goqueue.model.jobs import Missed
 from goqueue.model.names import TopicId
 from goqueue.model.settings import Fsync, LogSettings
 from goqueue.storage.log import Log
