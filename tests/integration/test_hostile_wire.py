@@ -14,6 +14,7 @@ from goqueue.codec.layout import FLAGS_AT, HEADER_BYTES
 from goqueue.model import limits
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Extension, Producer, Record
+from goqueue.telemetry import logs
 from goqueue.wire import frames
 from goqueue.wire.blocks import FETCH_REPLY, FETCH_REQUEST, PUBLISH_REQUEST
 from goqueue.wire.codes import CODES, FETCH_BLOCK, POLL_BLOCK, PUBLISH_BLOCK, SETTLE_BLOCK
@@ -80,7 +81,11 @@ NO_FRAME = {
 
 
 @pytest.mark.parametrize("what", NO_FRAME)
-def test_a_frame_that_cannot_be_one_ends_the_connection_with_a_reason(tmp_path: Path, what: str) -> None:
+def test_a_frame_that_cannot_be_one_ends_the_connection_with_a_reason(
+    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "SELDOM_PER_S", 1000)
+
     async def scenario() -> None:
         async with a_target(tmp_path) as target:
             before = target.state()
@@ -93,6 +98,25 @@ def test_a_frame_that_cannot_be_one_ends_the_connection_with_a_reason(tmp_path: 
             assert goodbye.code in ("protocol_error", "too_large")
             assert await target.is_served()
             assert target.state() == before
+
+    run(scenario())
+    assert "connection closed" in caplog.messages
+
+
+def test_half_a_frame_is_in_the_log_and_a_publisher_beside_sees_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "SELDOM_PER_S", 1000)
+
+    async def scenario() -> None:
+        async with a_target(tmp_path) as target, target.client() as beside:
+            async with target.client() as peer:
+                await peer.send(frames.HEADER.pack(2**20, PUBLISH_BLOCK, 0, 1) + b"half of it")
+                await beside.send(target.fetch())
+                assert (await read_reply(beside)).status == frames.OK
+            await until(lambda: "client left in the middle of a frame" in caplog.messages)
+            await beside.send(target.fetch())
+            assert (await read_reply(beside)).status == frames.OK
 
     run(scenario())
 

@@ -29,6 +29,7 @@ REPLIES: dict[str, set[str]] = {
     "nack": {"requeued", "visible_at"},
     "reject": {"rejected", "dlq_topic"},
     "extend_visibility": {"extended", "new_deadline"},
+    "release": {"released"},
     "group_ack": {"acknowledged"},
     "group_nack": {"requeued", "visible_at"},
     "list_delayed": {"messages", "count"},
@@ -167,7 +168,7 @@ def test_what_is_refused_and_how(broker: RunningBroker) -> None:
     member = Member(broker, topic)
     publish(broker, topic, "x")
     (handle,) = handles(member.wait())
-    for how in ("ack", "nack", "reject"):
+    for how in ("ack", "nack", "reject", "release"):
         forged = {"receipt_handle": f"{topic}:0:0:1:{FORGED}"}
         refusal(broker.request("POST", f"/messages/{how}", forged), 409, "stale_handle")
         refusal(broker.request("POST", f"/messages/{how}", {"receipt_handle": "nonsense"}), 400, "invalid_request")
@@ -176,6 +177,7 @@ def test_what_is_refused_and_how(broker: RunningBroker) -> None:
     good(broker.request("POST", "/messages/ack", {"receipt_handle": handle}))
     error = refusal(broker.request("POST", "/messages/ack", {"receipt_handle": handle}), 409, "stale_handle")
     assert error["retriable"] is False
+    refusal(broker.request("POST", "/messages/release", {"receipt_handle": handle}), 409, "stale_handle")
     refusal(broker.request("GET", f"/topics/{topic}/delayed/0/0"), 404, "unknown_delay")
     refusal(broker.request("DELETE", f"/topics/{topic}/delayed/0/7"), 404, "unknown_delay")
     refusal(broker.request("GET", f"/topics/{topic}/delayed/x"), 400, "invalid_request")
@@ -204,6 +206,28 @@ def test_a_worker_that_acks_nacks_and_rejects(broker: RunningBroker) -> None:
     assert seen == {"good": 1, "shaky": 3, "bad": 1, "hopeless": 3}
     dead = good(broker.request("GET", f"/topics/{topic}.dlq/messages"))["messages"]
     assert sorted(values(dead)) == ["bad", "hopeless"]
+
+
+def test_what_is_released_is_for_others_at_once_and_was_not_tried(broker: RunningBroker) -> None:
+    topic = new_topic(broker, max_retries=0, visibility_timeout="1h")
+    one = Member(broker, topic, mode="shared")
+    other = Member(broker, topic, group=one.group)
+    publish(broker, topic, "a", "b", "c")
+    a, b, c = handles(one.wait(max_messages=3))
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(other.wait)
+        assert broker.request("POST", "/messages/release", {"receipt_handle": b}).body == {"released": True}
+        (found,) = waiting.result(PATIENCE_S)
+    assert (found["value"], found["delivery_count"]) == ("b", 1)
+    refusal(broker.request("POST", "/messages/release", {"receipt_handle": b}), 409, "stale_handle")
+    results = settle(broker, "release", a, b, f"{topic}:0:0:1:{FORGED}", c)
+    assert [result.get("code", "released") for result in results] == [
+        "released", "stale_handle", "stale_handle", "released",
+    ]  # fmt: skip
+    again = other.wait(max_messages=3)
+    assert [(each["value"], each["delivery_count"]) for each in again] == [("a", 1), ("c", 1)]
+    assert settle(broker, "ack", *handles(again), found["receipt_handle"]) == [{"acknowledged": True}] * 3
+    assert one.lag(topic)["lag"] == 0
 
 
 def test_handles_live_through_a_kill_and_visibility_goes_on(broker: RunningBroker) -> None:

@@ -50,7 +50,7 @@ def test_everything_that_is_wrong_is_told_at_once_and_nothing_is_touched(tmp_pat
     data_dir = tmp_path / "data"
     done = goqueue(
         "serve", "--config", str(file), "--data-dir", str(data_dir), "--http", "nonsense", "--wire", "127.0.0.1:0",
-        "--grpc", ":7", "--log-level", "loud", "--set", "nope=1",
+        "--peers", ":7", "--log-level", "loud", "--set", "nope=1",
         env={"GOQUEUE_STORAGE_FSYNC_MODE": "maybe", "GOQUEUE_METRICS_ADDR": "x"},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
@@ -63,7 +63,7 @@ def test_everything_that_is_wrong_is_told_at_once_and_nothing_is_touched(tmp_pat
         ("environment GOQUEUE_STORAGE_FSYNC_MODE:", "storage.fsync.mode"),
         ("environment GOQUEUE_METRICS_ADDR:", "metrics.listen"),
         ("flag --http:", "broker.listeners.http"),
-        ("flag --grpc:", "gRPC is not built"),
+        ("flag --peers:", "several nodes are not built"),
         ("flag --log-level:", "logging.level"),
         ("flag --set nope:", "there is no key nope"),
     ):
@@ -152,7 +152,7 @@ def test_doors_can_stay_closed(tmp_path: Path) -> None:
 
 def test_a_data_directory_that_is_a_file_is_refused_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    doors = ("--http", "127.0.0.1:0", "--wire", "127.0.0.1:0", "--metrics", "off")
+    doors = ("--http", "127.0.0.1:0", "--wire", "127.0.0.1:0", "--grpc", "off", "--metrics", "off")
     done = goqueue("serve", "--data-dir", str(tmp_path / "file"), *doors)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()

@@ -7,10 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from goqueue import __version__
-from goqueue.api import shapes
 from goqueue.api.operations import OPERATIONS, PATH_FIELDS, Operation
 from goqueue.model import limits
 from goqueue.model.names import GROUP_PATTERN, TOPIC_PATTERN
+from goqueue.wire import shapes
 from goqueue.wire.failures import ErrorBody
 
 _EVERYWHERE: Final = (400, 429, 503)

@@ -1,7 +1,7 @@
 """The one table of operations: name, how HTTP reaches it, what it takes and gives, what does it.
 
 HTTP routes, the OpenAPI document, the wire door's codes and `embedded` calls all come from here. To add an operation:
-its shapes in `shapes/`, its handler in `handlers/`, its code in `wire/codes.py`, a line here.
+its shapes in `wire/shapes/`, its handler in `handlers/`, its code in `wire/codes.py`, a line here.
 """
 
 from collections.abc import Awaitable, Callable
@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from goqueue.api import shapes
 from goqueue.api.handlers import broker, delivery, groups, jobs, producers, publishing, reading, stats, topics
 from goqueue.api.refusals import refuse
 from goqueue.api.service import Service
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, TooLarge
+from goqueue.wire import shapes
 from goqueue.wire.codes import CODES
 
 Handler = Callable[..., Awaitable[Any]]
@@ -41,7 +41,7 @@ class Operation(NamedTuple):
     summary: str
     method: str
     paths: tuple[str, ...]
-    """The first is the one to use; the others mean the same. None: for the wire only."""
+    """The first is the one to use; the others mean the same. None: not over HTTP."""
     request: type[shapes.Request]
     reply: type[shapes.Reply]
     handler: Handler
@@ -247,6 +247,11 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "extend_visibility", "Keep messages for longer", "POST", ("/messages/visibility",),
         shapes.ExtendVisibility, shapes.Settled, delivery.extend_visibility, refusals=(409,),
+    ),
+    Operation(
+        "release", "Give messages back untried: others may have them, and the delivery does not count",
+        "POST", ("/messages/release",),
+        shapes.Ack, shapes.Settled, delivery.release, refusals=(409,),
     ),
     Operation(
         "group_ack", "Settle messages of a group by their handles", "POST", ("/groups/{group}/ack",),

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from goqueue.api.shapes import LetterFilter, Request, ResetOffsets
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, NotBuilt
+from goqueue.wire.shapes import LetterFilter, Request, ResetOffsets
 
 _SHOWN_LETTERS: Final = 300
 """How much of a refused request is repeated to whoever sent it."""
@@ -45,6 +45,7 @@ HINTS: Final[dict[str, str]] = {
     "every": _DURATION,
     "factor": f"it is a number from 1 to {limits.MAX_BACKOFF_FACTOR}",
     "filter": "write an object with reason, group, key, from_time, to_time, header or offsets",
+    "finishing": 'write ["topic-0"]: partitions that are to be given up, and not yet',
     "from_time": _TIME,
     "fsync": "it is none, interval or every",
     "generation": "it is the whole number that a poll, a heartbeat or joining answered last",

@@ -15,7 +15,6 @@ from goqueue.model.publishing import Acks
 from goqueue.model.settings import Fsync
 
 _MAX_HOURS: Final = limits.MAX_DURATION_MS // (3600 * 1000)
-_NO_GRPC: Final = "gRPC is not built yet"
 _NO_CLUSTER: Final = "several nodes are not built yet"
 _ONE_WAY: Final = "consumers keep the partitions that do not move, there is no other way"
 _BY_BYTES: Final = "the time index goes by bytes, with storage.indexIntervalBytes"
@@ -110,8 +109,8 @@ KEYS: Final = (
         variable="GOQUEUE_GRPC_ADDR",
         flag="--grpc",
         kind=Door(),
-        default="off",
-        lacks=_NO_GRPC,
+        default=":9000",
+        field="listeners.grpc",
         about="Where gRPC is answered.",
     ),
     Key(

@@ -21,8 +21,15 @@ from goqueue.config.settings import ConsumerDefaults, Listeners, ProducerDefault
 DEFAULT: Final = "default"
 SET: Final = "--set"
 _PREFIX: Final = "GOQUEUE_"
-_NOT_SETTINGS: Final = {"GOQUEUE_CODEC", "GOQUEUE_REQUIRE_COMPILED", "GOQUEUE_BENCH_DIR"}
-"""Variables of the build and the benchmarks: no concern of this room, and no reason to warn."""
+_NOT_SETTINGS: Final = {
+    "GOQUEUE_ADDRESS",
+    "GOQUEUE_BENCH_DIR",
+    "GOQUEUE_CLI_CONFIG",
+    "GOQUEUE_CLI_HINTS",
+    "GOQUEUE_CODEC",
+    "GOQUEUE_REQUIRE_COMPILED",
+}
+"""Variables of the build, the benchmarks and the clients: no concern of this room, and no reason to warn."""
 _SHOWN: Final = 80
 """Letters of a wrong value that are repeated in a message."""
 

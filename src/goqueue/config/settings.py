@@ -28,6 +28,7 @@ class Listeners(msgspec.Struct, frozen=True, kw_only=True):
     """The doors, each with the host it really binds."""
 
     http: Address | None
+    grpc: Address | None
     wire: Address | None
     metrics: Address | None
 

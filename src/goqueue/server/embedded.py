@@ -24,10 +24,13 @@ T = TypeVar("T")
 
 
 class EmbeddedBroker:
-    """Use it in `with`. Its doors are on free ports of this machine unless told otherwise."""
+    """Use it in `with`. Its doors are on free ports of this machine unless told otherwise.
+
+    gRPC takes memory and time to load: its door is open where it is asked for, like `grpc="127.0.0.1:0"`.
+    """
 
     def __init__(self, path: str, **flags: str) -> None:
-        doors = {"--http": "127.0.0.1:0", "--wire": "127.0.0.1:0", "--metrics": "off"}
+        doors = dict.fromkeys(("--http", "--wire"), "127.0.0.1:0") | dict.fromkeys(("--grpc", "--metrics"), "off")
         chosen = {f"--{name.replace('_', '-')}": value for name, value in flags.items()}
         self._settings = load(file=None, environ={}, flags={**doors, **chosen, "--data-dir": str(path)}, is_root=False)
         self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)

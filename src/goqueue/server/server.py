@@ -9,7 +9,7 @@ import gc
 import os
 import signal
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import uvloop
@@ -35,6 +35,9 @@ from goqueue.telemetry.exposition import Exposition
 from goqueue.telemetry.meters import RequestMeterSet
 from goqueue.wire.codes import CODES
 
+if TYPE_CHECKING:
+    from goqueue.api.grpc.door import GrpcDoor
+
 log = logs.get("server")
 
 ENDPOINTS_FILE: Final = "endpoints.json"
@@ -50,13 +53,14 @@ class Server:
         self.broker = broker
         self.service = Service(
             broker,
-            requests=RequestMeterSet(doors=("http", "wire", "metrics"), operations=(*CODES, "other")),
+            requests=RequestMeterSet(doors=("http", "grpc", "wire", "metrics"), operations=(*CODES, "other")),
             client_defaults={
                 "producer": msgspec.to_builtins(settings.producer),
                 "consumer": msgspec.to_builtins(settings.consumer),
             },
         )
         self._doors: list[Listener] = []
+        self._grpc: GrpcDoor | None = None
 
     @classmethod
     async def start(cls, settings: Settings, *, disk: Disk | None = None) -> "Server":
@@ -99,17 +103,24 @@ class Server:
             ("metrics", listeners.metrics, lambda listener: HttpConnection(metrics, listener)),
         )
         for name, address, connect in doors:
-            if address is None:
-                continue
-            door = Listener(name, service.connections, connect)
-            try:
-                self.endpoints[name] = await door.open(address.host, address.port)
-            except OSError as error:
-                reason = error.strerror or error
-                raise Unavailable(
-                    f"the {name} door cannot listen at {address}: {reason}; choose another address"
-                ) from error
-            self._doors.append(door)
+            if address is not None:
+                door = Listener(name, service.connections, connect)
+                await self._open_door(name, door, address)
+                self._doors.append(door)
+        if listeners.grpc is not None:
+            from goqueue.api.grpc.door import GrpcDoor  # takes memory and time to load: only where it is wanted
+
+            self._grpc = GrpcDoor(service)
+            await self._open_door("grpc", self._grpc, listeners.grpc)
+
+    async def _open_door(self, name: str, door: "Listener | GrpcDoor", address: Address) -> None:
+        try:
+            self.endpoints[name] = await door.open(address.host, address.port)
+        except OSError as error:
+            reason = error.strerror or error
+            raise Unavailable(
+                f"the {name} door cannot listen at {address}: {reason}; choose another address"
+            ) from error
 
     def _write_endpoints(self) -> None:
         replace_file(LocalDisk(), f"{self.data_dir}/{ENDPOINTS_FILE}", msgspec.json.encode(self.endpoints))
@@ -118,9 +129,10 @@ class Server:
         """Refuse new work, wake who waits, finish what is under way, flush."""
         _forget_endpoints(self._settings.data_dir)
         self.broker.drain()
-        for door in self._doors:
+        doors: list[Listener | GrpcDoor] = [*self._doors, *([] if self._grpc is None else [self._grpc])]
+        for door in doors:
             door.drain()
-        await asyncio.gather(*(door.close(limits.DRAIN_GRACE_S) for door in self._doors))
+        await asyncio.gather(*(door.close(limits.DRAIN_GRACE_S) for door in doors))
         await self.broker.close()
 
 
@@ -145,6 +157,7 @@ def broker_settings(settings: Settings) -> BrokerSettings:
 
 def run(settings: Settings, announce: Callable[[Server], None]) -> StorageFailed | None:
     """Serve until a signal, or until the disk fails: then that failure is returned."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its lines are in another form than ours, and say nothing new
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings, announce))
 

@@ -10,6 +10,7 @@ cannot be shown is shown as such, what cannot be written is lost. How an event b
 """
 
 import logging
+from time import monotonic
 from typing import Final, TextIO, TypeGuard
 
 from goqueue.model.errors import InvalidSetting
@@ -17,6 +18,8 @@ from goqueue.telemetry import lines
 
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 _FORMS: Final = {"json": lines.as_json, "text": lines.as_text}
+SELDOM_PER_S: Final = 10
+"""Lines of one part of the broker about what strangers do."""
 _OURS: Final = "goqueue"
 _FIELDS: Final = "goqueue_fields"
 """The attribute of a LogRecord that carries the fields."""
@@ -25,10 +28,13 @@ _FIELDS: Final = "goqueue_fields"
 class Log:
     """One part of the broker speaking. An exception given as `error` brings its traceback along."""
 
-    __slots__ = ("_logger",)
+    __slots__ = ("_left_out", "_logger", "_second", "_told")
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(f"{_OURS}.{name}")
+        self._second = 0
+        self._told = 0
+        self._left_out = 0
 
     def debug(self, message: str, /, *, error: object = None, **fields: object) -> None:
         self._log(logging.DEBUG, message, error, fields)
@@ -38,6 +44,19 @@ class Log:
 
     def warning(self, message: str, /, *, error: object = None, **fields: object) -> None:
         self._log(logging.WARNING, message, error, fields)
+
+    def warning_seldom(self, message: str, /, **fields: object) -> None:
+        """For what strangers can cause as often as they like: a few lines a second, then how many were left out."""
+        second = int(monotonic())
+        if second != self._second:
+            self._second, self._told = second, 0
+        if self._told >= SELDOM_PER_S:
+            self._left_out += 1
+            return
+        self._told += 1
+        if self._left_out:
+            fields["left_out"], self._left_out = self._left_out, 0
+        self._log(logging.WARNING, message, None, fields)
 
     def error(self, message: str, /, *, error: object = None, **fields: object) -> None:
         self._log(logging.ERROR, message, error, fields)

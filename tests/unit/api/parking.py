@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import msgspec
 import pytest
 
-from goqueue.api import operations, shapes
+from goqueue.api import operations
 from goqueue.api.http.connection import HttpConnection
 from goqueue.api.http.door import HttpDoor
 from goqueue.api.listening import ClientConnection, Listener
@@ -19,7 +19,7 @@ from goqueue.api.service import Service
 from goqueue.api.wire import bodies
 from goqueue.api.wire.connection import WireConnection, wire_meters
 from goqueue.model import limits
-from goqueue.wire import codes, frames
+from goqueue.wire import codes, frames, shapes
 from tests.support import hostile, loop
 from tests.support.hostile import Peer, until
 from tests.support.raw_http import one_answer, request

@@ -65,6 +65,7 @@ STATUSES = {
     "StaleHandle": 409,
     "TopicExists": 409,
     "Unavailable": 503,
+    "BufferFull": 429,
     "Busy": 429,
     "DiskFull": 503,
     "DirectoryLocked": 503,

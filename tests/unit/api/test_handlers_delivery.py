@@ -74,8 +74,8 @@ async def rigged(path: Path, **settings: Any) -> AsyncIterator[Rig]:
 def test_replies_have_the_fields_that_clients_know(tmp_path: Path) -> None:
     async def go() -> None:
         async with rigged(tmp_path) as rig:
-            await rig.publish("a", "b", "c", "d")
-            a, b, c, d = await rig.handles()
+            await rig.publish("a", "b", "c", "d", "e")
+            a, b, c, d, e = await rig.handles()
             assert await rig.call("ack", receipt_handle=a) == {"acknowledged": True}
             assert await rig.call("nack", receipt_handle=b, delay="1m") == {"requeued": True, "visible_at": LATER}
             assert await rig.call("reject", receipt_handle=c, reason="no") == {
@@ -86,6 +86,30 @@ def test_replies_have_the_fields_that_clients_know(tmp_path: Path) -> None:
                 "extended": True,
                 "new_deadline": LATER,
             }
+            assert await rig.call("release", receipt_handle=e) == {"released": True}
+
+    run_timed(go())
+
+
+def test_what_is_released_comes_again_with_the_same_count_and_another_handle(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with rigged(tmp_path, max_retries=0) as rig:
+            await rig.publish("a", "b", "c")
+            a, b, c = await rig.handles()
+            await rig.call("ack", receipt_handle=b)
+            reply = await rig.call("release", receipt_handles=[c, b, "nonsense", a, c])
+            assert [list(result) for result in reply["results"]] == [
+                ["released"], ["error", "code", "retriable"], ["error", "code", "retriable"], ["released"],
+                ["error", "code", "retriable"],
+            ]  # fmt: skip
+            assert [result.get("code") for result in reply["results"]] == [
+                None, "stale_handle", "invalid_request", None, "stale_handle",
+            ]  # fmt: skip
+            with pytest.raises(StaleHandle):
+                await rig.call("release", receipt_handle=a)
+            again = await rig.poll()
+            assert [(message["value"], message["delivery_count"]) for message in again] == [("a", 1), ("c", 1)]
+            assert not {a, c} & {message["receipt_handle"] for message in again}
 
     run_timed(go())
 
@@ -140,7 +164,7 @@ def test_a_poll_says_how_long_its_messages_are_its_own(tmp_path: Path) -> None:
     run_timed(go())
 
 
-@pytest.mark.parametrize("operation", ["ack", "nack", "reject", "extend_visibility"])
+@pytest.mark.parametrize("operation", ["ack", "nack", "reject", "extend_visibility", "release"])
 def test_one_handle_or_many_are_named_and_not_both(tmp_path: Path, operation: str) -> None:
     async def go() -> None:
         more = {"timeout": "1s"} if operation == "extend_visibility" else {}
@@ -186,7 +210,8 @@ def test_a_forged_handle_settles_nothing(tmp_path: Path, change: Any) -> None:
             handle = (await rig.handles())[0]
             forged = change(handle)
             assert forged != handle
-            for operation, more in (("ack", {}), ("nack", {}), ("reject", {}), ("extend_visibility", {"timeout": 1})):
+            for operation in ("ack", "nack", "reject", "extend_visibility", "release"):
+                more = {"timeout": 1} if operation == "extend_visibility" else {}
                 with pytest.raises(StaleHandle) as refused:
                     await rig.call(operation, receipt_handle=forged, **more)
                 assert status_of(refused.value) == 409
@@ -285,6 +310,7 @@ def test_a_group_settles_its_own_handles_by_its_own_route(tmp_path: Path) -> Non
         ("extend_visibility", {}, "missing required field `timeout`"),
         ("reject", {"reason": "x" * 1001}, "at most 1000"),
         ("ack", {"delay": "1s"}, "unknown field `delay`"),
+        ("release", {"delay": "1s"}, "unknown field `delay`"),
     ],
 )
 def test_what_cannot_be_is_refused_and_changes_nothing(

@@ -468,6 +468,7 @@ def test_a_join_that_cannot_be_right_is_told_so_and_makes_no_group(
         ("poll", {"member_id": "{member}", "received": 2**61}, InvalidRequest, 400),
         ("heartbeat", {"member_id": "nobody"}, UnknownMember, 404),
         ("heartbeat", {"member_id": "{member}", "revoked": "orders-0"}, InvalidRequest, 400),
+        ("heartbeat", {"member_id": "{member}", "finishing": "orders-0"}, InvalidRequest, 400),
         ("leave_group", {"member_id": "nobody"}, UnknownMember, 404),
         ("commit", {"member_id": "nobody", "offsets": {}}, UnknownMember, 404),
         ("commit", {"member_id": "{member}", "offsets": {"nope": {"0": 0}}}, NotOwner, 409),

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from goqueue.broker.statistics import MAX_ROWS
 from goqueue.model.errors import InvalidRequest
+from goqueue.model.limits import MAX_STAT_ROWS
 from goqueue.telemetry.meters import LATENESS_BOUNDS_S
 from tests.support.loop import run
 from tests.unit.api.services import Served, served
@@ -137,12 +137,12 @@ def test_ends_are_told_in_all_and_by_group_and_topic(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", ["priority_stats", "delay_stats", "reliability_stats"])
-@pytest.mark.parametrize("limit", [0, MAX_ROWS + 1, "many"])
+@pytest.mark.parametrize("limit", [0, MAX_STAT_ROWS + 1, "many"])
 def test_a_limit_out_of_range_is_refused(tmp_path: Path, operation: str, limit: object) -> None:
     async def go() -> None:
         async with served(tmp_path) as to:
             with pytest.raises(InvalidRequest, match="limit"):
                 await to.call(operation, limit=limit)
-            await to.call(operation, limit=MAX_ROWS)
+            await to.call(operation, limit=MAX_STAT_ROWS)
 
     run(go())

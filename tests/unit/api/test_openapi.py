@@ -9,10 +9,11 @@ import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from goqueue import __version__
-from goqueue.api import openapi, shapes
+from goqueue.api import openapi
 from goqueue.api.errors import STATUS
 from goqueue.api.http import door
 from goqueue.api.operations import OPERATIONS, Operation
+from goqueue.wire import shapes
 
 DOCUMENT: dict[str, Any] = json.loads(openapi.document())
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]

@@ -9,12 +9,12 @@ from typing import get_type_hints
 import msgspec
 import pytest
 
-from goqueue.api import shapes
 from goqueue.api.operations import BY_CODE, BY_NAME, OPERATIONS, PATH_FIELDS, Operation
 from goqueue.api.refusals import PLANNED, refuse
 from goqueue.api.service import Service
 from goqueue.model import limits
 from goqueue.model.errors import Draining, InvalidRequest, NotBuilt, UnknownTopic
+from goqueue.wire import shapes
 from goqueue.wire.codes import CODES
 from tests.support.loop import run, turns
 from tests.unit.api.parking import REPLY_BYTES, Waiting

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from goqueue.api import shapes
 from goqueue.api.refusals import HINTS, OTHER_HINTS, refuse
+from goqueue.wire import shapes
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,7 @@ from goqueue.api.refusals import HINTS, OTHER_HINTS, refuse
         (shapes.Commit, {"member_id": "a", "offsets": {"t": 5}}, 'write {"topic": {"0": 5}}'),
         (shapes.Commit, {"member_id": "a", "generation": "x", "offsets": {}}, "joining answered last"),
         (shapes.Heartbeat, {"member_id": "a", "revoked": "t-0"}, 'write ["topic-0"]'),
+        (shapes.Heartbeat, {"member_id": "a", "finishing": "t-0"}, 'write ["topic-0"]'),
         (shapes.Publish, {"value": "x", "delay": "soon"}, "a number and a unit, like 250ms, 30s or 1h30m"),
         (shapes.Publish, {"value": "x", "deliverAt": "tomorrow"}, "write RFC 3339 with a zone"),
         (shapes.Publish, {"value": "x", "ttl": "ever"}, "a number and a unit"),

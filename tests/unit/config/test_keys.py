@@ -67,7 +67,7 @@ def test_sections_are_what_stands_above_keys() -> None:
 
 
 def test_a_key_that_is_not_built_says_why_and_what_it_must_be() -> None:
-    assert BY_PATH["broker.listeners.grpc"].wanted == "gRPC is not built yet, so it must be off"
+    assert BY_PATH["broker.listeners.internal"].wanted == "several nodes are not built yet, so it must be off"
 
 
 def test_only_root_has_another_data_directory() -> None:

@@ -104,6 +104,7 @@ OTHER = {
     "broker.dataDir": ("elsewhere", "elsewhere"),
     "broker.bindAll": ("true", True),
     "broker.listeners.http": ("[::1]:0", Address("::1", 0)),
+    "broker.listeners.grpc": ("10.0.0.1:0", Address("10.0.0.1", 0)),
     "broker.listeners.wire": ("off", None),
     "storage.segmentSize": ("1GiB", 2**30),
     "storage.indexIntervalBytes": ("8KiB", 8192),
@@ -160,7 +161,7 @@ def test_every_key_is_set_by_each_of_the_ways(write: Any, key: Key) -> None:
 @pytest.mark.parametrize("key", [key for key in KEYS if not key.built], ids=lambda key: key.path)
 def test_a_key_that_is_not_built_has_its_default_or_is_refused_by_name(key: Key) -> None:
     assert loaded(environ={key.variable: key.default}).sources[key.path] == f"environment {key.variable}"
-    others = {"off": ":9000", "true": "false", "cooperative": "eager"}
+    others = {"off": ":9300", "true": "false", "cooperative": "eager"}
     other = others.get(key.default, "17")
     expected = f"environment {key.variable}: {key.path} is {other!r}; {key.lacks}, so it must be {key.default}"
     assert problems(environ={key.variable: other}) == [expected]
@@ -168,7 +169,7 @@ def test_a_key_that_is_not_built_has_its_default_or_is_refused_by_name(key: Key)
 
 @pytest.mark.parametrize("text", ["off", "", "OFF"])
 def test_a_door_that_is_not_built_may_be_closed(text: str) -> None:
-    loaded(flags={"--grpc": text, "--peers": text})
+    loaded(flags={"--peers": text})
 
 
 def test_a_default_written_in_other_words_is_the_default() -> None:
@@ -176,14 +177,14 @@ def test_a_default_written_in_other_words_is_the_default() -> None:
 
 
 def test_what_is_overridden_need_not_be_built() -> None:
-    loaded(environ={"GOQUEUE_GRPC_ADDR": ":9000"}, flags={"--grpc": "off"})
+    loaded(environ={"GOQUEUE_PEERS_ADDR": ":9300"}, flags={"--peers": "off"})
 
 
 # --- problems
 
 
 def test_every_problem_is_told_at_once(write: Any) -> None:
-    write("broker:\n  nodeID: a\n  listeners:\n    grpc: ':9000'\nstorage:\n  segmentSize: huge\n")
+    write("broker:\n  nodeID: a\n  listeners:\n    internal: ':9300'\nstorage:\n  segmentSize: huge\n")
     found = problems(
         file="c.yaml",
         environ={"GOQUEUE_LOG_LEVEL": "loud"},
@@ -199,7 +200,7 @@ def test_every_problem_is_told_at_once(write: Any) -> None:
         "flag --set producer.acks: write KEY=VALUE",
         "flag --http: broker.listeners.http is '8080'; it must be an address like 127.0.0.1:8080, :8080 or "
         "[::1]:8080, or off",
-        "c.yaml:4: broker.listeners.grpc is ':9000'; gRPC is not built yet, so it must be off",
+        "c.yaml:4: broker.listeners.internal is ':9300'; several nodes are not built yet, so it must be off",
     ]
 
 
@@ -334,8 +335,8 @@ def test_a_clash_with_a_default_names_who_caused_it() -> None:
 
 
 def test_several_doors_may_ask_for_a_free_port() -> None:
-    settings = loaded(flags={"--http": ":0", "--wire": ":0", "--metrics": ":0"})
-    assert settings.listeners.http == settings.listeners.wire == Address("127.0.0.1", 0)
+    settings = loaded(flags={"--http": ":0", "--grpc": ":0", "--wire": ":0", "--metrics": ":0"})
+    assert settings.listeners.http == settings.listeners.grpc == settings.listeners.wire == Address("127.0.0.1", 0)
 
 
 def test_without_metrics_their_door_is_closed_and_the_reason_named() -> None:
@@ -356,7 +357,7 @@ def test_an_open_door_is_a_loud_warning() -> None:
     (warning,) = loaded(flags={"--http": "0.0.0.0:80"}).warnings
     assert warning.startswith("OPEN TO THE NETWORK, WITHOUT AUTHENTICATION: broker.listeners.http on 0.0.0.0:80. ")
     (warning,) = loaded(environ={"GOQUEUE_BIND_ALL": "1"}).warnings
-    assert warning.count(" on 0.0.0.0:") == 3
+    assert warning.count(" on 0.0.0.0:") == 4
 
 
 def test_a_door_of_this_machine_stays_one_when_others_open() -> None:

@@ -1,5 +1,6 @@
 """A broker inside a Python process: its life, and calls from any thread."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -118,6 +119,13 @@ def test_a_directory_has_one_broker(tmp_path: Path) -> None:
 def test_settings_are_the_flags_of_serve(tmp_path: Path) -> None:
     with goqueue.embedded(str(tmp_path), wire="off", metrics="127.0.0.1:0") as broker:
         assert set(broker.endpoints) == {"http", "metrics"}
+
+
+def test_grpc_is_there_for_who_asks_and_the_environment_is_left_alone(tmp_path: Path) -> None:
+    before = dict(os.environ)
+    with goqueue.embedded(str(tmp_path), grpc="127.0.0.1:0") as broker:
+        assert "grpc" in broker.endpoints
+    assert dict(os.environ) == before
 
 
 @pytest.mark.parametrize("flags", [{"http": "nowhere"}, {"colour": "red"}])

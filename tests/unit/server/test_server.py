@@ -22,7 +22,13 @@ from tests.support.loop import run as run_here
 
 
 def settings_for(path: Path, **flags: str) -> Settings:
-    doors = {"--http": "127.0.0.1:0", "--wire": "127.0.0.1:0", "--metrics": "off", "--data-dir": str(path)}
+    doors = {
+        "--http": "127.0.0.1:0",
+        "--wire": "127.0.0.1:0",
+        "--grpc": "off",
+        "--metrics": "off",
+        "--data-dir": str(path),
+    }
     chosen = {f"--{name.replace('_', '-')}": value for name, value in flags.items()}
     return load(environ={}, flags={**doors, **chosen}, is_root=False)
 

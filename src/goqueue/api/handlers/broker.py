@@ -6,8 +6,8 @@ from time import monotonic
 from msgspec import UNSET
 
 from goqueue import __version__, codec
-from goqueue.api import shapes
 from goqueue.api.service import Service
+from goqueue.wire import shapes
 from goqueue.wire.frames import VERSION as WIRE_VERSION
 
 

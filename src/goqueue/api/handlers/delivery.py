@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import UNSET
 
-from goqueue.api import shapes
 from goqueue.api.service import Service
 from goqueue.broker.delayed import Delayed
 from goqueue.broker.settle import Fate
@@ -13,6 +12,7 @@ from goqueue.model import limits
 from goqueue.model.errors import GoQueueError, InvalidRequest, StaleHandle
 from goqueue.model.names import message_id
 from goqueue.model.times import parse_span, parse_time, show_duration, show_time
+from goqueue.wire import shapes
 
 # --- handles
 
@@ -42,6 +42,10 @@ async def _nack(service: Service, request: shapes.Nack, group: str | None) -> sh
     return await _settle(service, request, group, work, _nacked)
 
 
+async def release(service: Service, request: shapes.Ack) -> shapes.Settled:
+    return await _settle(service, request, None, service.broker.settlement.release, _released)
+
+
 async def reject(service: Service, request: shapes.Reject) -> shapes.Settled:
     async def work(handles: Sequence[Handle]) -> list[Fate]:
         return await service.broker.settlement.reject(handles, request.reason)
@@ -60,6 +64,10 @@ async def extend_visibility(service: Service, request: shapes.ExtendVisibility) 
 
 def _acked(fate: Fate) -> shapes.Settled:
     return shapes.Settled(acknowledged=True)
+
+
+def _released(fate: Fate) -> shapes.Settled:
+    return shapes.Settled(released=True)
 
 
 def _nacked(fate: Fate) -> shapes.Settled:

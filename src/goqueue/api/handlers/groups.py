@@ -6,7 +6,6 @@ from typing import Final
 from msgspec import UNSET
 
 from goqueue import codec
-from goqueue.api import shapes
 from goqueue.api.handlers.showing import show_member, show_polled
 from goqueue.api.service import Service
 from goqueue.broker.poll import Turn
@@ -17,6 +16,7 @@ from goqueue.model.errors import InvalidRequest
 from goqueue.model.groups import Place, Position
 from goqueue.model.names import check_group_name
 from goqueue.model.times import parse_span, parse_time, show_duration
+from goqueue.wire import shapes
 
 _VALUES: Final = {
     Place.OFFSET: "a whole number",
@@ -53,7 +53,7 @@ async def join_group(service: Service, request: shapes.JoinGroup, group: str) ->
 
 async def heartbeat(service: Service, request: shapes.Heartbeat, group: str) -> shapes.MemberReply:
     found, member = _member(service, group, request.member_id)
-    return show_member(await service.broker.groups.heartbeat(found, member, request.revoked))
+    return show_member(await service.broker.groups.heartbeat(found, member, request.revoked, request.finishing))
 
 
 async def leave_group(service: Service, request: shapes.LeaveGroup, group: str) -> shapes.Left:

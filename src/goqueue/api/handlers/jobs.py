@@ -5,7 +5,6 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from goqueue.api import shapes
 from goqueue.api.handlers.publishing import to_record
 from goqueue.api.handlers.showing import show_content
 from goqueue.api.refusals import refuse
@@ -23,6 +22,7 @@ from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.names import dlq_name, message_id
 from goqueue.model.times import parse_span, parse_time, show_duration, show_time
+from goqueue.wire import shapes
 
 _NO_PRODUCER: Final = None
 _ALL: Final = LetterFilter()

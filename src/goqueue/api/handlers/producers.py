@@ -1,8 +1,8 @@
 """Producer ids: given out once, never twice."""
 
-from goqueue.api import shapes
 from goqueue.api.service import Service
 from goqueue.model.errors import UnknownProducer
+from goqueue.wire import shapes
 
 _FIRST_EPOCH = 0
 

@@ -1,28 +1,31 @@
-"""Publishing messages that came as JSON: to records, to blocks, one per partition, to the broker.
+"""Publishing messages: to records, to blocks, one per partition, to the broker. Here as JSON has them; `Batch` is for
+every door that has messages one by one.
 
 Without a producer id a bad message fails alone. With one, all messages are for one partition and a bad one
 refuses them all, because a gap in the sequence would make the next request fail.
 """
 
+from array import array
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from time import perf_counter
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import UNSET
 
 from goqueue import codec
-from goqueue.api import shapes
 from goqueue.api.service import Service
-from goqueue.broker.partitioner import partition_of
-from goqueue.broker.publish import Receipt
+from goqueue.broker.publish import Publisher, Receipt
+from goqueue.broker.topic import OpenTopic
+from goqueue.codec.partitioning import partition_of
 from goqueue.model import limits
 from goqueue.model.errors import GoQueueError, InvalidRecord, InvalidRequest, TooLarge
 from goqueue.model.names import message_id
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Extension, Lane, Producer, Record
 from goqueue.model.times import parse_span, parse_time, show_duration, show_time
+from goqueue.wire import shapes
 
 _ACKS: Final = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 _LANES: Final[dict[str | int, int]] = {lane.name.lower(): int(lane) for lane in Lane} | {
@@ -31,15 +34,15 @@ _LANES: Final[dict[str | int, int]] = {lane.name.lower(): int(lane) for lane in 
 
 
 async def publish(service: Service, request: shapes.Publish, topic: str) -> shapes.PublishResult:
-    batch = _Batch(service, topic, [request], _ACKS[request.acks], _producer(request))
+    batch = _Results(service, topic, [request], _ACKS[request.acks], _producer(request))
     results = await batch.publish()
-    if batch.refusals:
-        raise batch.refusals[0]
+    if batch.refused:
+        raise batch.refused[0].error
     return results[0]
 
 
 async def publish_batch(service: Service, request: shapes.PublishBatch, topic: str) -> shapes.PublishResults:
-    batch = _Batch(service, topic, request.messages, _ACKS[request.acks], _producer(request))
+    batch = _Results(service, topic, request.messages, _ACKS[request.acks], _producer(request))
     return shapes.PublishResults(results=await batch.publish())
 
 
@@ -52,62 +55,70 @@ def _producer(request: shapes.Publish | shapes.PublishBatch) -> Producer | None:
     return Producer(request.producer_id, request.epoch or 0, request.sequence)
 
 
-class _Batch:
-    """The messages of one request on their way."""
+Made = tuple[int, int | None, Record]
+"""A good message: which of its request it is, the partition it names, and what is stored."""
 
-    def __init__(
-        self,
-        service: Service,
-        topic: str,
-        messages: Sequence[shapes.Message],
-        acks: Acks,
-        producer: Producer | None,
-    ) -> None:
-        self._publisher = service.broker.publisher
-        self._topic = service.broker.topics.named(topic)
-        self._messages = messages
+
+class Sent(NamedTuple):
+    """Messages that went to one partition: which of the request they are, and where they are now."""
+
+    partition: int
+    ordinals: Sequence[int]
+    receipt: Receipt
+
+
+class Refused(NamedTuple):
+    ordinals: Sequence[int]
+    error: GoQueueError
+
+
+class Batch:
+    """The messages of one request on their way: sorted by partition, and each partition's appended as one block.
+
+    With a producer a refusal is raised; its error says by itself if it is about one message.
+    """
+
+    __slots__ = ("_acks", "_publisher", "producer", "refused", "sent", "topic")
+
+    def __init__(self, publisher: Publisher, topic: OpenTopic, acks: Acks, producer: Producer | None) -> None:
+        self._publisher = publisher
         self._acks = acks
-        self._producer = producer
-        self._results: list[shapes.PublishResult | None] = [None] * len(messages)
-        self.refusals: list[GoQueueError] = []
+        self.topic = topic
+        self.producer = producer
+        self.sent: list[Sent] = []
+        self.refused: list[Refused] = []
 
-    async def publish(self) -> list[shapes.PublishResult]:
-        """A result per message, in their order. With a producer a refusal is raised."""
-        begun = perf_counter()
-        receipts = [
-            (partition, ordinals, receipt)
-            for partition, (ordinals, records) in self._by_partition().items()
-            if (receipt := self._append(partition, ordinals, records)) is not None
-        ]
-        for partition, ordinals, receipt in receipts:
+    def publish(self, made: Iterable[Made], partition: int | None = None) -> None:
+        """To this partition where a message names none. Nothing waits here."""
+        for number, (ordinals, records) in self._by_partition(made, partition).items():
+            self._append(number, ordinals, records)
+
+    def refuse_one(self, ordinal: int, error: GoQueueError) -> None:
+        """A message that is not good."""
+        error.index = ordinal
+        self._refuse((ordinal,), error)
+
+    async def safe(self) -> None:
+        """Until the answer may go out. What was lost meanwhile is refused."""
+        for sent in tuple(self.sent):
             try:
-                await receipt.safe()
+                await sent.receipt.safe()
             except GoQueueError as error:
-                self._refuse(ordinals, error)
-            else:
-                self._report(partition, ordinals, receipt)
-        self._topic.meters.produce_latency.observe(perf_counter() - begun)
-        return [result for result in self._results if result is not None]
+                self.sent.remove(sent)
+                self._refuse(sent.ordinals, error)
 
-    def _by_partition(self) -> dict[int, tuple[list[int], list[Record]]]:
-        """Ordinals and records of the good messages; the others are refused."""
+    def _by_partition(self, made: Iterable[Made], given: int | None) -> dict[int, tuple[list[int], list[Record]]]:
         groups: dict[int, tuple[list[int], list[Record]]] = {}
-        topic, producer = self._topic, self._producer
+        topic, producer = self.topic, self.producer
         count = len(topic.slots)
         turn: int | None = None
-        limit = topic.meta.settings.max_message_bytes
-        for ordinal, message in enumerate(self._messages):
-            try:
-                record = to_record(message, limit, producer)
-            except GoQueueError as error:
-                error.index = ordinal
-                self._refuse([ordinal], error)
-                continue
-            partition = message.partition
+        for ordinal, partition, record in made:
             if partition is None:
-                if producer is not None:
+                if given is not None:
+                    partition = given
+                elif producer is not None:
                     raise InvalidRequest(f"message {ordinal} names no partition; with producer_id every message must")
-                if record.key is not None:
+                elif record.key is not None:
                     partition = partition_of(record.key, count)
                 else:
                     turn = topic.round_robin.next(count) if turn is None else turn
@@ -123,30 +134,74 @@ class _Batch:
             )
         return groups
 
-    def _append(self, partition: int, ordinals: list[int], records: list[Record]) -> Receipt | None:
+    def _append(self, partition: int, ordinals: list[int], records: list[Record]) -> None:
         while records:
             try:
-                block = codec.encode(records)
-                return self._publisher.publish(
-                    self._topic, partition, memoryview(block), acks=self._acks, producer=self._producer
-                )
+                block = memoryview(codec.encode(records))
+                receipt = self._publisher.publish(self.topic, partition, block, acks=self._acks, producer=self.producer)
             except InvalidRecord as error:
                 bad = error.index or 0
                 del records[bad]
-                self._refuse([ordinals.pop(bad)], error)
+                self.refuse_one(ordinals.pop(bad), error)
             except GoQueueError as error:
                 self._refuse(ordinals, error)
-                return None
-        return None
+                return
+            else:
+                self.sent.append(Sent(partition, array("H", ordinals), receipt))  # it may wait, and there may be many
+                return
 
     def _refuse(self, ordinals: Sequence[int], error: GoQueueError) -> None:
-        if self._producer is not None:
+        if self.producer is not None:  # a gap in the sequence would make the next request fail
             raise error
-        self.refusals.append(error)
-        for ordinal in ordinals:
-            self._results[ordinal] = shapes.PublishResult(error=str(error), code=error.code, retriable=error.retriable)
+        self.refused.append(Refused(ordinals, error))
 
-    def _report(self, partition: int, ordinals: list[int], receipt: Receipt) -> None:
+
+class _Results:
+    """What became of the messages of one request."""
+
+    def __init__(
+        self,
+        service: Service,
+        topic: str,
+        messages: Sequence[shapes.Message],
+        acks: Acks,
+        producer: Producer | None,
+    ) -> None:
+        self._topic = service.broker.topics.named(topic)
+        self._batch = Batch(service.broker.publisher, self._topic, acks, producer)
+        self._messages = messages
+        self._acks = acks
+        self._results: list[shapes.PublishResult | None] = [None] * len(messages)
+
+    @property
+    def refused(self) -> list[Refused]:
+        return self._batch.refused
+
+    async def publish(self) -> list[shapes.PublishResult]:
+        """A result per message, in their order. With a producer a refusal is raised."""
+        begun = perf_counter()
+        self._batch.publish(self._made())
+        await self._batch.safe()
+        for sent in self._batch.sent:
+            self._report(*sent)
+        for ordinals, error in self._batch.refused:
+            refusal = shapes.PublishResult(error=str(error), code=error.code, retriable=error.retriable)
+            for ordinal in ordinals:
+                self._results[ordinal] = refusal
+        self._topic.meters.produce_latency.observe(perf_counter() - begun)
+        return [result for result in self._results if result is not None]
+
+    def _made(self) -> Iterator[Made]:
+        limit = self._topic.meta.settings.max_message_bytes
+        for ordinal, message in enumerate(self._messages):
+            try:
+                record = to_record(message, limit, self._batch.producer)
+            except GoQueueError as error:
+                self._batch.refuse_one(ordinal, error)
+            else:
+                yield ordinal, message.partition, record
+
+    def _report(self, partition: int, ordinals: Sequence[int], receipt: Receipt) -> None:
         name, durability = self._topic.meta.name, shapes.DURABILITY_NAMES[receipt.durability]
         results, messages = self._results, self._messages
         rest = iter(ordinals)

@@ -8,7 +8,6 @@ from msgspec import UNSET, UnsetType
 from pyroaring import BitMap64
 
 from goqueue import codec
-from goqueue.api import shapes
 from goqueue.api.handlers.showing import show_read
 from goqueue.api.service import Service
 from goqueue.broker.partition import Partition
@@ -17,6 +16,7 @@ from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, Quarantined
 from goqueue.model.record import Record
 from goqueue.model.times import parse_time
+from goqueue.wire import shapes
 
 _Row = tuple[int, int, int, Record]
 """Time, partition, offset, and the record."""

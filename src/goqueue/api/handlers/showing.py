@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from goqueue.api import shapes
 from goqueue.broker.attend import Row
 from goqueue.broker.coordination import View
 from goqueue.broker.poll import Polled
@@ -13,6 +12,7 @@ from goqueue.delivery.handles import Handle, HandleKey
 from goqueue.model.names import message_id
 from goqueue.model.record import Extension, Record
 from goqueue.model.times import show_time
+from goqueue.wire import shapes
 
 _NO_EXTENSION: Final = Extension()
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from goqueue.api import shapes
 from goqueue.api.service import Service
 from goqueue.broker.statistics import DelayRow, LaneStanding
 from goqueue.model.times import show_time
 from goqueue.telemetry.meters import Consumption, Histogram
+from goqueue.wire import shapes
 
 
 async def priority_stats(service: Service, request: shapes.AskStats) -> shapes.PriorityStats:

@@ -6,15 +6,15 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from goqueue.api import shapes
 from goqueue.api.service import Service
-from goqueue.api.shapes.topics import BackoffConfig, BackoffFields
 from goqueue.broker.partition import Partition
 from goqueue.broker.topic import OpenTopic
 from goqueue.model.errors import InvalidRequest, InvalidSetting
 from goqueue.model.names import format_topic_id
 from goqueue.model.times import parse_span, show_duration, show_time
 from goqueue.model.topic import Backoff, TopicSettings
+from goqueue.wire import shapes
+from goqueue.wire.shapes.topics import BackoffConfig, BackoffFields
 
 _REPLICATION: Final = ("replication_factor", "min_insync_replicas")
 """Accepted at the only value there is, and not kept."""

@@ -10,8 +10,8 @@ from msgspec import NODEFAULT, Struct
 
 from goqueue.api.operations import OPERATIONS, PATH_FIELDS, Operation
 from goqueue.api.refusals import refuse
-from goqueue.api.shapes import Request
 from goqueue.model.errors import InvalidRequest
+from goqueue.wire.shapes import Request
 
 
 def decode(operation: Operation, body: bytes) -> tuple[Request, dict[str, Any]]:

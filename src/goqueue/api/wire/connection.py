@@ -54,6 +54,8 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
     # --- what asyncio calls
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self._buffer.held and not self.closing:
+            log.warning_seldom("client left in the middle of a frame", peer=self._peer, bytes=self._buffer.held)
         super().connection_lost(error)
         self._broker.requests.give(self._buffer.grown)
         self._buffer = ReceiveBuffer()
@@ -241,9 +243,15 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
             self._broker.requests.give(self._buffer.grown)
             self._buffer.shrink()
 
+    @property
+    def _peer(self) -> str:
+        return str(self._transport.get_extra_info("peername"))
+
     def _say_goodbye(self, error: GoQueueError) -> None:
         if self.closing:
             return
+        if not isinstance(error, Draining):
+            log.warning_seldom("connection closed", peer=self._peer, code=error.code, reason=str(error))
         if self._greeted:
             payload = pack_error(error)
             self._write(*_goodbye(payload))
@@ -251,7 +259,7 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
         self._transport.close()
 
     def _cut_off(self, reason: str) -> None:
-        log.warning("connection cut off", peer=str(self._transport.get_extra_info("peername")), reason=reason)
+        log.warning_seldom("connection cut off", peer=self._peer, reason=reason)
         self._abort()
 
 

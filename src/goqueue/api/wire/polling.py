@@ -5,12 +5,12 @@ from typing import Final
 import msgspec
 
 from goqueue.api.handlers.showing import show_news
-from goqueue.api.shapes import MemberNews
 from goqueue.broker.broker import Broker
 from goqueue.broker.poll import Polled, Turn
 from goqueue.model.names import format_topic_id
 from goqueue.wire.frames import Bytes
 from goqueue.wire.polls import UNKNOWN, PollReply, PollRequest, Row
+from goqueue.wire.shapes import MemberNews
 
 _encode: Final = msgspec.json.Encoder().encode
 

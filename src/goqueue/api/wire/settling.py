@@ -44,7 +44,10 @@ def settle(broker: Broker, request: SettleRequest) -> Settled:
     failure: GoQueueError | None = None
     for place, outcome in zip(places, outcomes, strict=True):
         if outcome.error is None:
-            refused[place] = tuple(runs(outcome.refused)) if outcome.refused else ()
+            bad = outcome.refused
+            if bad and request.action is Action.ACK_AGAIN and outcome.partition is not None:
+                bad = outcome.partition.deliveries.not_settled(group, bad)
+            refused[place] = tuple(runs(bad)) if bad else ()
         elif not isinstance(outcome.error, StaleHandle):
             failure = outcome.error
     return Settled(settles.pack_settle_reply(refused) if failure is None else b"", failure, pending)
@@ -63,10 +66,12 @@ def _gather(ranges: tuple[OffsetRange, ...]) -> BitMap64:
 
 def _verdict(request: SettleRequest) -> Verdict:
     argument = request.argument
-    if request.action is Action.ACK:
+    if request.action in (Action.ACK, Action.ACK_AGAIN):
         return verdicts.ACK
     if request.action is Action.NACK:
         return verdicts.nack(None if argument == NO_ARGUMENT else argument)
     if request.action is Action.REJECT:
         return verdicts.reject(request.reason)
+    if request.action is Action.RELEASE:
+        return verdicts.RELEASE
     return verdicts.extend(argument)

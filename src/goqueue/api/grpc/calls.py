@@ -1,0 +1,183 @@
+"""Operations as calls, one request and one reply each, run through the table like at every other door.
+
+A call that was begun is finished for its own sake. Only the wait of an operation that has one ends when the client
+leaves or its deadline passes. A reply that could not be written is taken back, where that means something, and a large
+one counts until it was read: such an operation writes its reply, so that the door learns of it. On the wire that is no
+difference. A request is here before anybody asks for room: it is counted at once, and refused if that is too much.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from time import perf_counter
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from goqueue.api.grpc.failures import Context, Handler, refuse, refuse_bug
+from goqueue.api.grpc.held import Held, forget, log
+from goqueue.api.grpc.schema import request_name, rpc_name
+from goqueue.api.grpc.translating import pb, read_request, write_reply
+from goqueue.api.operations import OPERATIONS, Operation
+from goqueue.api.service import Service
+from goqueue.broker.broker import Broker
+from goqueue.model import limits
+from goqueue.model.errors import Busy, GoQueueError, InvalidRequest
+from goqueue.wire.shapes import Reply
+
+DOOR: Final = "grpc"
+"""Its name among the doors."""
+
+
+class Calls:
+    """Every operation of the table."""
+
+    def __init__(self, service: Service, held: Held) -> None:
+        self._service = service
+        self._held = held
+
+    def handlers(self) -> dict[str, Handler]:
+        """By the name of the call."""
+        return {rpc_name(operation.name): self._handler(operation) for operation in OPERATIONS}
+
+    def _handler(self, operation: Operation) -> Handler:
+        meters = self._service.requests.meters(DOOR, operation.name)
+
+        async def answer(body: bytes, context: Context) -> Any:
+            begun = perf_counter()
+            call = Call(self._service, operation, self._held, context)
+            outcome = "cancelled"
+            try:
+                told = await call.deliver(await self._finish(call, body))
+                outcome = "ok"
+                return told
+            except GoQueueError as error:
+                outcome = error.code
+                await refuse(context, error, behind=self._held.unread(context))
+            except Exception as error:
+                outcome = GoQueueError.code
+                log.error("a request broke", operation=operation.name, error=error)
+                await refuse_bug(context, behind=self._held.unread(context))
+            finally:
+                meters.done(outcome, perf_counter() - begun)
+
+        if writes(operation):
+            return grpc.unary_stream_rpc_method_handler(answer)
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    async def _finish(self, call: "Call", body: bytes) -> Reply:
+        """Its reply. When the client leaves, the work goes on without it."""
+        task = self._held.begin(call.run(body))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            call.leave(task)
+            raise
+
+
+def writes(operation: Operation) -> bool:
+    """Whether it matters if its reply could be written."""
+    return operation.undo is not None or bool(operation.reply_bytes)
+
+
+class Call:
+    """One request on its way."""
+
+    __slots__ = ("_broker", "_context", "_held", "_left", "_operation", "_parked", "_service")
+
+    def __init__(self, service: Service, operation: Operation, held: Held, context: Context) -> None:
+        self._service = service
+        self._broker = service.broker
+        self._operation = operation
+        self._held = held
+        self._context = context
+        self._parked = False
+        self._left = False
+
+    async def run(self, body: bytes) -> Reply:
+        """What is reserved for the reply is held until it is delivered, or here if nobody is there any more."""
+        operation = self._operation
+        if not operation.while_stopping:
+            self._broker.check()
+        operation.check_size(body)
+        counted = count(self._broker, body)
+        try:
+            request, path = read_request(operation, self._decode(body))
+            if operation.park is not None:
+                self._broker.requests.give(counted)
+                body, counted = b"", 0  # nothing of it is needed any more
+                with self._held.place():
+                    path["parked"] = await self._park(operation.park(self._service, request, **path))
+            await self._held.take(self._context, operation.reply_bytes)
+            try:
+                reply: Reply = await operation.handler(self._service, request, **path)
+            except BaseException:
+                self._release()
+                raise
+        finally:
+            self._broker.requests.give(counted)
+        if self._left:
+            self._release()
+            self._undo(reply)
+        return reply
+
+    def _decode(self, body: bytes) -> Any:
+        name = request_name(self._operation.name)
+        try:
+            return getattr(pb, name).FromString(body)
+        except DecodeError:
+            raise InvalidRequest(f"the request is not a {name} of protobuf") from None
+
+    async def _park(self, work: Awaitable[Any]) -> Any:
+        """The one wait that ends when the client leaves."""
+        self._parked = True
+        try:
+            return await work
+        finally:
+            self._parked = False
+
+    def leave(self, task: "asyncio.Task[Reply]") -> None:
+        """Nobody waits for the reply any more."""
+        self._left = True
+        if self._parked:
+            task.cancel()
+        elif task.done() and not task.cancelled() and task.exception() is None:
+            self._release()
+            self._undo(task.result())
+        task.add_done_callback(forget)
+
+    async def deliver(self, reply: Reply) -> Any:
+        """To be returned, or written already."""
+        if not writes(self._operation):
+            return write_reply(reply).SerializeToString()
+        try:
+            message = write_reply(reply)
+        except BaseException:
+            self._release()
+            self._undo(reply)
+            raise
+        try:
+            await self._held.write(self._context, message, taken=self._operation.reply_bytes)
+        except BaseException:
+            self._undo(reply)
+            raise
+
+    def _undo(self, reply: Reply) -> None:
+        if self._operation.undo is not None:
+            self._operation.undo(self._service, reply)
+
+    def _release(self) -> None:
+        self._held.give(self._context, self._operation.reply_bytes)
+
+
+def count(broker: Broker, body: bytes) -> int:
+    """Count a request that is here already, and say as how much, to be given back; Busy if that is too much.
+
+    It does not wait for room: it would be held all that time.
+    """
+    size = len(body) if len(body) > limits.SMALL_JSON_BYTES else 0
+    requests = broker.requests
+    if size and requests.held + size > requests.limit:
+        raise Busy(f"{requests.held} bytes are in flight already, the most there may be; try again")
+    requests.take_anyway(size)
+    return size

@@ -1,0 +1,89 @@
+"""The door itself: a gRPC server on the broker's loop, with its health and a description of itself.
+
+Opened, drained and closed like the other doors. Health follows the broker: serving while it is ready, and not from the
+moment it stops. gRPC's own lines in the log are for whoever runs the process to allow, or not.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Any, Final
+
+import grpc
+from grpc_reflection.v1alpha import reflection
+
+from goqueue.api.grpc import health
+from goqueue.api.grpc.calls import Calls
+from goqueue.api.grpc.failures import Handler
+from goqueue.api.grpc.held import Held
+from goqueue.api.grpc.proto import PACKAGE, SERVICE
+from goqueue.api.grpc.publishing import PublishStreams
+from goqueue.api.grpc.streams import PUBLISH, SUBSCRIBE
+from goqueue.api.grpc.subscribing import SubscribeStreams
+from goqueue.api.service import Service
+from goqueue.model import limits
+
+NAME: Final = f"{PACKAGE}.{SERVICE}"
+"""Of the service, in full."""
+
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", limits.MAX_FRAME_BYTES),
+    ("grpc.max_send_message_length", limits.MAX_CONNECTION_BYTES),
+    ("grpc.max_concurrent_streams", limits.GRPC_STREAMS_PER_CONNECTION),
+    ("grpc.max_metadata_size", limits.MAX_HTTP_HEADER_BYTES),
+    ("grpc.keepalive_time_ms", limits.GRPC_KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", limits.GRPC_KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.min_ping_interval_without_data_ms", limits.GRPC_LEAST_PING_MS),
+    ("grpc.http2.max_frame_size", limits.GRPC_HTTP2_FRAME_BYTES),
+    ("grpc.so_reuseport", 0),  # an address that is taken is refused
+)
+
+
+class GrpcDoor:
+    """Used from one event loop."""
+
+    def __init__(self, service: Service) -> None:
+        self._held = Held(service.broker.replies)
+        self._calls = Calls(service, self._held)
+        self._publishing = PublishStreams(service, self._held)
+        self._subscribing = SubscribeStreams(service, self._held)
+        self._health = health.Health(service.broker, (NAME,), self._held.drained)
+        self._server: grpc.aio.Server | None = None
+
+    async def open(self, host: str, port: int) -> str:
+        """Where it listens. OSError when it cannot."""
+        server = grpc.aio.server(options=_OPTIONS)
+        handlers = self._calls.handlers()
+        handlers[PUBLISH] = _both_ways(self._publishing.serve)
+        handlers[SUBSCRIBE] = _both_ways(self._subscribing.serve)
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(NAME, handlers),
+                grpc.method_handlers_generic_handler(health.NAME, self._health.handlers()),
+            )
+        )
+        reflection.enable_server_reflection((NAME, health.NAME, reflection.SERVICE_NAME), server)
+        shown = f"[{host}]" if ":" in host else host
+        try:
+            bound = server.add_insecure_port(f"{shown}:{port}")
+        except RuntimeError:
+            raise OSError("it is taken, or not of this machine") from None
+        await server.start()
+        self._server = server
+        return f"{shown}:{bound}"
+
+    def drain(self) -> None:
+        """End the streams; calls are refused by the broker."""
+        self._held.drain()
+
+    async def close(self, grace_s: float) -> None:
+        """After `drain`: wait for what is under way, then hang up."""
+        deadline = perf_counter() + grace_s
+        while self._held.busy and perf_counter() < deadline:
+            await asyncio.sleep(limits.DRAIN_POLL_S)
+        if self._server is not None:
+            await self._server.stop(limits.GRPC_LAST_WORDS_S)  # for answers that are on their way
+
+
+def _both_ways(serve: Callable[[Any, Any], Awaitable[None]]) -> Handler:
+    return grpc.stream_stream_rpc_method_handler(serve)

@@ -1,0 +1,236 @@
+"""A frame of PublishStream on its way: to records, to one block per partition, to the broker, to a compact answer.
+
+What publish_batch does, with the same broker functions, and without a Python object per field: what most messages have
+goes from protobuf straight into records; only what is rare takes the long way through the shapes. Up to the append
+nothing waits, so frames of a stream keep their order.
+"""
+
+from collections.abc import Iterator
+from time import perf_counter
+from typing import Any, Final
+
+import msgspec
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from goqueue.api.grpc.failures import refusal
+from goqueue.api.grpc.plain import PlainFrame
+from goqueue.api.grpc.translating import check_known, pb, read_message
+from goqueue.api.handlers.publishing import Batch, Made, Sent, to_record
+from goqueue.api.refusals import refuse
+from goqueue.broker.broker import Broker
+from goqueue.broker.topic import OpenTopic
+from goqueue.model import limits
+from goqueue.model.errors import GoQueueError, InvalidRequest
+from goqueue.model.publishing import Acks
+from goqueue.model.record import Extension, Lane, Producer, Record
+from goqueue.wire import shapes
+
+_ACKS: Final = {"": Acks.LEADER, "none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
+_NORMAL: Final = int(Lane.NORMAL)
+_LANES: Final = {"": _NORMAL} | {lane.name.lower(): int(lane) for lane in Lane}
+_REFUSED: Final = -1
+
+
+Headers = tuple[tuple[str, bytes], ...]
+
+
+class Frame:
+    """Make one, which publishes it; then wait for its `answer`."""
+
+    __slots__ = (
+        "_acks", "_batch", "_begun", "_body", "_broker", "_count", "_failure", "_producer", "_sent", "_topic",
+        "_whole", "number", "outcome",
+    )  # fmt: skip
+
+    def __init__(self, broker: Broker, number: int, body: bytes) -> None:
+        """Refusals do not raise: they are in the answer. Only what is no frame at all does."""
+        self._begun = perf_counter()
+        self._broker = broker
+        self.number = number
+        self.outcome = "ok"
+        self._sent: list[Sent] = []
+        self._batch: Batch | None = None
+        self._failure: GoQueueError | None = None
+        """Why the frame as a whole was refused."""
+        self._count = 0
+        self._topic: OpenTopic | None = None
+        self._producer: Producer | None = None
+        self._body = body
+        self._whole: Any = None
+        """The frame with all there is to it, if that is needed."""
+        try:
+            frame = PlainFrame.FromString(body)
+        except DecodeError:
+            raise InvalidRequest("what was sent is not a PublishFrame of protobuf") from None
+        try:
+            self._publish(frame)
+        except GoQueueError as error:
+            self._fail(error)
+        self._body, self._whole = b"", None
+
+    # --- publishing
+
+    def _publish(self, frame: Any) -> None:
+        self._broker.check()
+        check_known(frame)
+        self._acks, self._producer = _acks(frame), _producer(frame)
+        topic = self._topic = self._broker.topics.named(frame.topic)
+        given = frame.partition if frame.HasField("partition") else None
+        messages = frame.messages
+        if frame.HasField("block"):
+            if len(messages) or given is None:
+                raise InvalidRequest("a block stands alone, and names its partition")
+            block = memoryview(bytearray(frame.block))
+            receipt = self._broker.publisher.publish(topic, given, block, acks=self._acks, producer=self._producer)
+            self._count = sum(place.messages for place in receipt.placed)
+            self._sent.append(Sent(given, range(self._count), receipt))
+            return
+        self._count = len(messages)
+        if not 0 < self._count <= limits.MAX_MESSAGES_PER_REQUEST:
+            raise InvalidRequest(f"a frame has from 1 to {limits.MAX_MESSAGES_PER_REQUEST} messages")
+        self._batch = Batch(self._broker.publisher, topic, self._acks, self._producer)
+        self._batch.publish(self._made(messages, self._batch), given)
+        self._sent = self._batch.sent
+
+    def _made(self, messages: Any, batch: Batch) -> Iterator[Made]:
+        """The good messages; the others are refused."""
+        extension = None if self._producer is None else Extension(producer=self._producer)
+        limit = batch.topic.meta.settings.max_message_bytes
+        most = _small(limit)
+        for ordinal, message in enumerate(messages):
+            key, value = message.key, message.value
+            if not key and not message.HasField("key"):
+                key = None
+            if not value or len(UnknownFieldSet(message)) or len(value) + (len(key) if key else 0) > most:
+                try:
+                    record = self._rich(ordinal, limit)
+                except GoQueueError as error:
+                    batch.refuse_one(ordinal, error)
+                    continue
+            else:
+                record = Record(0, 0, key, value, _NORMAL, (), extension)
+            partition = message.partition
+            yield ordinal, partition if partition or message.HasField("partition") else None, record
+
+    def _rich(self, ordinal: int, limit: int) -> Record:
+        """Of a message that has more than most have, or something wrong with it."""
+        if self._whole is None:
+            self._whole = pb.PublishFrame.FromString(self._body)
+        message = self._whole.messages[ordinal]
+        lane = _LANES.get(message.priority)
+        others = message.delay or message.deliverAt or message.ttl or message.event_time
+        headers = tuple([(header.name, header.value) for header in message.headers])
+        size = len(message.key) + len(message.value) + _size_of(headers)
+        if others or not message.value or lane is None or size > _small(limit) or len(UnknownFieldSet(message)):
+            return _to_record(message, limit, self._producer)
+        extension = None if self._producer is None else Extension(producer=self._producer)
+        key = message.key if message.HasField("key") else None
+        return Record(0, 0, key, message.value, lane, headers, extension)
+
+    def _fail(self, error: GoQueueError) -> None:
+        self.outcome = error.code
+        self._failure = error
+
+    # --- answering
+
+    @property
+    def waits(self) -> bool:
+        """Whether the answer has to wait for something."""
+        return any(sent.receipt.durable_at is not None for sent in self._sent)
+
+    async def safe(self) -> None:
+        """Until the answer may go out."""
+        try:
+            if self._batch is not None:
+                await self._batch.safe()
+            else:
+                for sent in self._sent:
+                    await sent.receipt.safe()
+        except GoQueueError as error:
+            self._sent = []
+            self._fail(error)
+
+    def answer(self) -> Any:
+        """The reply to the frame, once it is safe; and its time is counted."""
+        if self._topic is not None:
+            self._topic.meters.produce_latency.observe(perf_counter() - self._begun)
+        reply = pb.PublishFrameReply(frame=self.number)
+        refused = [] if self._batch is None else self._batch.refused
+        for ordinals, error in refused:
+            self.outcome = error.code
+            reply.errors.extend([refusal(error, index=ordinal) for ordinal in ordinals])
+        if self._failure is not None:
+            reply.errors.append(refusal(self._failure))
+        for partition, _, receipt in self._sent:
+            reply.durability = shapes.DURABILITY_NAMES[receipt.durability]
+            if receipt.acks is Acks.NONE:
+                continue
+            for messages, first_offset, timestamp, duplicate in receipt.placed:
+                reply.ranges.add(
+                    partition=partition,
+                    first_offset=first_offset,
+                    count=messages,
+                    timestamp=timestamp,
+                    duplicate=duplicate,
+                )
+        if len(self._sent) > 1 or (self._sent and refused):
+            reply.partitions.extend(self._places())
+        return reply
+
+    @property
+    def took_s(self) -> float:
+        return perf_counter() - self._begun
+
+    def _places(self) -> list[int]:
+        places = [_REFUSED] * self._count
+        for partition, ordinals, _ in self._sent:
+            for ordinal in ordinals:
+                places[ordinal] = partition
+        return places
+
+
+def _small(limit: int) -> int:
+    """Up to this size neither a message nor a part of it can be too large."""
+    return min(limit, limits.MAX_KEY_BYTES, limits.MAX_HEADERS_BYTES)
+
+
+def _size_of(headers: Headers) -> int:
+    """As they count for the size of a message."""
+    return 2 + sum([4 + len(name.encode()) + len(value) for name, value in headers])
+
+
+def _to_record(message: Any, limit: int, producer: Producer | None) -> Record:
+    """The long way: everything a message may have, checked as everywhere."""
+    try:
+        shape = msgspec.convert(read_message(message), shapes.Message)
+    except msgspec.ValidationError as error:
+        raise refuse(error, shapes.Message) from None
+    return to_record(shape, limit, producer)
+
+
+def _acks(frame: Any) -> Acks:
+    acks = _ACKS.get(frame.acks)
+    if acks is None:
+        raise InvalidRequest(f"acks is {frame.acks[:80]!r}; it is none, leader or all")
+    return acks
+
+
+def _producer(frame: Any) -> Producer | None:
+    has_id, has_sequence = frame.HasField("producer_id"), frame.HasField("sequence")
+    if not (has_id or has_sequence or frame.HasField("epoch")):
+        return None
+    if not (has_id and has_sequence):
+        raise InvalidRequest("producer_id and sequence belong together (and epoch, which is 0 if left out)")
+    fields = {"producer_id": frame.producer_id, "epoch": frame.epoch, "sequence": frame.sequence}
+    try:
+        checked = msgspec.convert(fields, _ProducerFields)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(str(error)) from None
+    return Producer(checked.producer_id, checked.epoch, checked.sequence)
+
+
+class _ProducerFields(msgspec.Struct, frozen=True):
+    producer_id: shapes.ProducerId
+    epoch: shapes.ProducerEpoch
+    sequence: shapes.Sequence

@@ -1,0 +1,107 @@
+"""PublishStream: frames are published as they come and answered in their order, many under way at a time.
+
+A frame is worked on without a pause, so it never waits for room: that would only hold its bytes for longer. So many
+frames may wait for their answers; while a client does not take its answers nothing more is read from it.
+"""
+
+import asyncio
+from typing import Any, Final
+
+import grpc
+
+from goqueue.api.grpc.calls import DOOR
+from goqueue.api.grpc.failures import Context, refuse, refuse_bug
+from goqueue.api.grpc.frames import Frame
+from goqueue.api.grpc.held import Held, log
+from goqueue.api.grpc.streams import PUBLISH
+from goqueue.api.service import Service
+from goqueue.model import limits
+from goqueue.model.errors import Draining, GoQueueError
+
+_END: Final = None
+
+
+class PublishStreams:
+    """All of a door."""
+
+    def __init__(self, service: Service, held: Held) -> None:
+        self._service = service
+        self._held = held
+
+    async def serve(self, _: Any, context: Context) -> None:
+        """One stream, from its first frame to its last answer."""
+        try:
+            with self._held.place():
+                await self._serve(_PublishStream(self._service, context, self._held))
+        except GoQueueError as error:
+            await refuse(context, error, behind=self._held.unread(context))
+        except Exception as error:
+            log.error("a stream broke", operation=PUBLISH, error=error)
+            await refuse_bug(context, behind=self._held.unread(context))
+
+    async def _serve(self, stream: "_PublishStream") -> None:
+        loop = asyncio.get_running_loop()
+        reading = loop.create_task(stream.read())
+        writing = loop.create_task(stream.write())
+        stopping = loop.create_task(self._held.drained.wait())
+        tasks: list[asyncio.Task[Any]] = [reading, writing, stopping]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            failure: BaseException | None = None
+            if not reading.done():
+                reading.cancel()
+                await asyncio.wait((reading,))
+                failure = Draining("the broker is stopping; connect again in a moment, or to another one")
+            elif reading.exception() is not None:
+                failure = reading.exception()
+            tasks.append(loop.create_task(stream.end()))  # there may be no room for it, and never be any
+            await writing  # what was published is answered
+            if failure is not None:
+                raise failure
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+class _PublishStream:
+    def __init__(self, service: Service, context: Context, held: Held) -> None:
+        self._held = held
+        self._broker = service.broker
+        self._meters = service.requests.meters(DOOR, "publish_batch")
+        self._context = context
+        self._answers: asyncio.Queue[Frame | None] = asyncio.Queue(limits.GRPC_PENDING_FRAMES)
+        self._last: Frame | None = None
+        """Published, and not among the answers yet."""
+
+    async def read(self) -> None:
+        broker, answers = self._broker, self._answers
+        number = 0
+        while True:
+            body = await self._context.read()
+            if body is grpc.aio.EOF:
+                break
+            size = len(body)
+            broker.requests.take_anyway(size)
+            try:
+                frame = Frame(broker, number, body)
+            finally:
+                broker.requests.give(size)
+            del body
+            number += 1
+            self._last = frame
+            await answers.put(frame)
+            self._last = None
+
+    async def end(self) -> None:
+        """No more frames. That of a read that was cut short is answered too."""
+        if self._last is not None:
+            await self._answers.put(self._last)
+        await self._answers.put(_END)
+
+    async def write(self) -> None:
+        while (frame := await self._answers.get()) is not _END:
+            if frame.waits:
+                await frame.safe()
+            answer = frame.answer()
+            self._meters.done(frame.outcome, frame.took_s)
+            await self._held.write(self._context, answer)

@@ -1,0 +1,427 @@
+"""One call on its way: what is held is given back, what could not be told is undone, what was begun is finished."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from goqueue.api.grpc.calls import Calls
+from goqueue.api.grpc.frames import Frame
+from goqueue.api.grpc.held import Held
+from goqueue.api.grpc.publishing import PublishStreams
+from goqueue.api.grpc.schema import request_name, rpc_name
+from goqueue.api.grpc.subscribing import SubscribeStreams
+from goqueue.api.grpc.translating import pb
+from goqueue.api.operations import BY_NAME
+from goqueue.model import limits
+from tests.support.loop import run, turns
+from tests.unit.api.services import Served, served
+
+
+class Ended(Exception):
+    """How a call ended, if not well."""
+
+
+class Client:
+    """The other side of a call."""
+
+    def __init__(self) -> None:
+        self.requests: asyncio.Queue[Any] = asyncio.Queue()
+        self.written: list[bytes] = []
+        self.vanished = False
+        self.takes = True
+        """Whether it can be written to; None: it just does not read."""
+        self.stuck: asyncio.Future[None] | None = None
+
+    async def write(self, data: bytes) -> None:
+        if self.stuck is not None:
+            await self.stuck
+        if not self.takes:
+            raise grpc.aio.UsageError("it has gone")
+        self.written.append(data)
+
+    async def read(self) -> Any:
+        return await self.requests.get()
+
+    def peer(self) -> str:
+        return "ipv4:192.0.2.1:7"
+
+    def cancelled(self) -> bool:
+        return self.vanished
+
+    async def abort(self, code: grpc.StatusCode, details: str, trailing: Any) -> None:
+        raise Ended(code.name, details)
+
+
+class Door:
+    """The calls of a service."""
+
+    def __init__(self, found: Served) -> None:
+        self.broker = found.broker
+        self.service = found.service
+        self.held = Held(found.broker.replies)
+        self._calls = Calls(found.service, self.held)
+        self._handlers: dict[str, Any] = self._calls.handlers()
+
+    def begin(self, operation: str, client: Client, **fields: Any) -> Awaitable[Any]:
+        handler = self._handlers[rpc_name(operation)]
+        behaviour: Callable[..., Awaitable[Any]] = handler.unary_unary or handler.unary_stream
+        body = getattr(pb, request_name(operation))(**fields).SerializeToString()
+        return behaviour(body, client)
+
+    async def poll(self, client: Client, member: str, timeout: str = "0s") -> Any:
+        await self.begin("poll", client, group="g", member_id=member, timeout=timeout)
+        return pb.Polled.FromString(client.written[-1])
+
+    async def finish(self) -> None:
+        """Until nothing goes on, also not without its client."""
+        while self.held.busy:
+            await asyncio.sleep(0)
+
+    def check_nothing_is_held(self) -> None:
+        assert (self.broker.requests.held, self.broker.replies.held) == (0, 0)
+
+
+@asynccontextmanager
+async def opened(path: Path, *values: str) -> AsyncIterator[tuple[Door, str]]:
+    """A door, and a member of a group that has these messages before it."""
+    async with served(path) as found:
+        await found.call("create_topic", name="orders", num_partitions=1)
+        if values:
+            await found.call("publish_batch", topic="orders", messages=[{"value": value} for value in values])
+        joined = await found.call("join_group", group="g", client_id="c", topics=["orders"])
+        yield Door(found), joined["member_id"]
+
+
+def test_a_reply_that_cannot_be_written_is_taken_back(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path, "1", "2") as (door, member):
+            gone = Client()
+            gone.takes = False
+            with pytest.raises(asyncio.CancelledError):
+                await door.poll(gone, member)
+            door.check_nothing_is_held()
+            polled = await door.poll(Client(), member)
+            assert [(message.value, message.delivery_count) for message in polled.messages] == [(b"1", 1), (b"2", 1)]
+
+    run(body())
+
+
+def test_a_reply_counts_until_it_is_taken(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path, "1") as (door, member):
+            slow = Client()
+            slow.stuck = asyncio.get_running_loop().create_future()
+            polling = asyncio.ensure_future(door.poll(slow, member))
+            await turns()
+            assert door.broker.replies.held > 0
+            slow.stuck.set_result(None)
+            assert len((await polling).messages) == 1
+            door.check_nothing_is_held()
+
+    run(body())
+
+
+def test_a_reply_that_is_not_taken_is_undone_and_counts_for_as_long_as_it_is_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "REPLY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(limits, "GRPC_LAST_WORDS_S", 0.01)
+
+    async def body() -> None:
+        async with opened(tmp_path, "1") as (door, member):
+            slow = Client()
+            slow.stuck = asyncio.get_running_loop().create_future()
+            with pytest.raises(asyncio.CancelledError):
+                await door.poll(slow, member)
+            assert door.broker.replies.held == BY_NAME["poll"].reply_bytes
+            slow.stuck.set_result(None)
+            await turns()
+            door.check_nothing_is_held()
+            assert len((await door.poll(Client(), member)).messages) == 1
+
+    run(body())
+
+
+def test_a_request_that_is_too_large_is_refused_whatever_else_is_in_flight(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            door.broker.requests.take_anyway(door.broker.requests.limit)
+            with pytest.raises(Ended, match="at most"):
+                await door.begin("ack", Client(), receipt_handles=["x" * limits.MAX_SMALL_BODY_BYTES])
+
+    run(body())
+
+
+def test_a_large_request_does_not_wait_for_room_and_a_small_one_needs_none(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            door.broker.requests.take_anyway(door.broker.requests.limit)
+            begun = asyncio.get_running_loop().time()
+            with pytest.raises(Ended, match="RESOURCE_EXHAUSTED"):
+                await door.begin("publish", Client(), topic="orders", value=b"x" * (limits.SMALL_JSON_BYTES + 1))
+            assert asyncio.get_running_loop().time() - begun < limits.ADMISSION_WAIT_S / 2
+            await door.begin("publish", Client(), topic="orders", value=b"x")
+            door.broker.requests.give(door.broker.requests.limit)
+            door.check_nothing_is_held()
+
+    run(body())
+
+
+def test_calls_that_wait_are_so_many_and_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_CONNECTIONS", 1)
+
+    async def body() -> None:
+        async with opened(tmp_path) as (door, member):
+            first = asyncio.ensure_future(door.poll(Client(), member, "30s"))
+            await turns()
+            for work in (door.poll(Client(), member), PublishStreams(door.service, door.held).serve(None, Client())):  # type: ignore[arg-type]
+                with pytest.raises(Ended, match="RESOURCE_EXHAUSTED"):
+                    await work
+            await door.begin("health", Client())
+            await door.begin("list_topics", Client())
+            first.cancel()
+            await door.finish()
+            await door.poll(Client(), member)
+
+    run(body())
+
+
+def test_a_call_counts_as_ok_once_its_reply_is_taken(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path, "1") as (door, member):
+            gone = Client()
+            gone.takes = False
+            with pytest.raises(asyncio.CancelledError):
+                await door.poll(gone, member)
+            await door.poll(Client(), member)
+            counted = door.service.requests.meters("grpc", "poll").codes
+            assert counted.counts == {"cancelled": 1, "ok": 1}
+
+    run(body())
+
+
+def test_a_client_that_leaves_ends_its_wait(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path) as (door, member):
+            polling = asyncio.ensure_future(door.poll(Client(), member, "30s"))
+            await turns()
+            assert len(door.broker.groups.parks) == 1
+            polling.cancel()
+            await turns()
+            assert polling.cancelled()
+            assert len(door.broker.groups.parks) == 0
+            door.check_nothing_is_held()
+
+    run(body())
+
+
+def test_what_was_begun_is_finished_without_its_client(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            creating = asyncio.ensure_future(door.begin("create_topic", Client(), name="later", num_partitions=1))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            creating.cancel()
+            while "later" not in door.broker.topics.by_name:
+                await asyncio.sleep(0)
+            assert creating.cancelled()
+
+    run(body())
+
+
+@pytest.mark.parametrize("left", [1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144])
+def test_whenever_a_client_leaves_its_messages_are_there_for_the_next(tmp_path: Path, left: int) -> None:
+    async def body() -> None:
+        async with opened(tmp_path, "1") as (door, member):
+            client = Client()
+            polling = asyncio.ensure_future(door.poll(client, member))
+            await turns(left)
+            polling.cancel()
+            await asyncio.wait((polling,))
+            await door.finish()
+            door.check_nothing_is_held()
+            if polling.cancelled():
+                assert len((await door.poll(Client(), member)).messages) == 1
+            else:
+                assert len(polling.result().messages) == 1
+
+    run(body())
+
+
+def test_a_broker_that_stops_refuses_calls_but_tells_its_health(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            door.broker.drain()
+            with pytest.raises(Ended, match="UNAVAILABLE"):
+                await door.begin("list_topics", Client())
+            health = pb.HealthReply.FromString(await door.begin("health", Client()))
+            assert health.status == "draining"
+            door.check_nothing_is_held()
+
+    run(body())
+
+
+def test_a_bug_is_told_and_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            monkeypatch.setattr(door.broker.groups, "all_sure", None)
+            with pytest.raises(Ended, match="a bug in GoQueue"):
+                await door.begin("list_groups", Client())
+            door.check_nothing_is_held()
+
+    run(body())
+
+
+def test_a_subscriber_that_does_not_read_holds_one_batch_at_most(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path, *(str(number) for number in range(50))) as (door, member):
+            streams = SubscribeStreams(door.service, door.held)
+            client = Client()
+            serving = asyncio.ensure_future(streams.serve(None, client))  # type: ignore[arg-type]
+            subscription = {"group": "g", "member_id": member, "max_messages": 5, "max_bytes": 1000}
+            client.requests.put_nowait(pb.SubscribeRequest(subscription=subscription).SerializeToString())
+            while not client.written:
+                await asyncio.sleep(0)
+            client.stuck = asyncio.get_running_loop().create_future()
+            client.requests.put_nowait(pb.SubscribeRequest(credit=50).SerializeToString())
+            await turns(200)
+            assert door.broker.replies.held == 1000
+            client.takes = False
+            client.stuck.set_result(None)
+            await asyncio.wait((serving,))
+            await turns(50)
+            door.check_nothing_is_held()
+            polled = await door.poll(Client(), member)
+            assert [message.offset for message in polled.messages] == list(range(50))
+
+    run(body())
+
+
+def test_what_is_no_frame_is_refused_and_a_frame_holds_nothing(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            sent = pb.PublishFrame(topic="orders", messages=[pb.Message(value=b"1")])
+            frame = Frame(door.broker, 3, sent.SerializeToString())
+            assert not frame.waits
+            reply = frame.answer()
+            assert (reply.frame, reply.durability, reply.ranges[0].count) == (3, "written", 1)
+            with pytest.raises(Exception, match="not a PublishFrame"):
+                Frame(door.broker, 0, b"\xff\xff")
+
+    run(body())
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 257, 258])
+def test_a_publisher_that_reads_nothing_does_not_keep_its_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(limits, "REPLY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(limits, "GRPC_LAST_WORDS_S", 0.01)
+
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            client = Client()
+            client.stuck = asyncio.get_running_loop().create_future()
+            sent = pb.PublishFrame(topic="orders", messages=[pb.Message(value=b"1")]).SerializeToString()
+            for _ in range(count):
+                client.requests.put_nowait(sent)
+            client.requests.put_nowait(grpc.aio.EOF)
+            async with asyncio.timeout(5):
+                with pytest.raises(asyncio.CancelledError):
+                    await PublishStreams(door.service, door.held).serve(None, client)  # type: ignore[arg-type]
+            assert not door.held.busy
+
+    run(body())
+
+
+def test_a_door_that_closes_does_not_wait_for_who_does_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "GRPC_LAST_WORDS_S", 0.05)
+
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            client = Client()
+            client.stuck = asyncio.get_running_loop().create_future()
+            sent = pb.PublishFrame(topic="orders", messages=[pb.Message(value=b"1")]).SerializeToString()
+            for _ in range(300):
+                client.requests.put_nowait(sent)
+            serving = asyncio.ensure_future(PublishStreams(door.service, door.held).serve(None, client))  # type: ignore[arg-type]
+            await turns(1000)
+            door.held.drain()
+            async with asyncio.timeout(5):
+                await asyncio.wait((serving,))
+            assert serving.cancelled()
+            assert not door.held.busy
+
+    run(body())
+
+
+def test_what_a_subscriber_asks_for_counts_while_it_is_done(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path) as (door, member):
+            client = Client()
+            serving = asyncio.ensure_future(SubscribeStreams(door.service, door.held).serve(None, client))  # type: ignore[arg-type]
+            client.requests.put_nowait(
+                pb.SubscribeRequest(subscription={"group": "g", "member_id": member}).SerializeToString()
+            )
+            while not client.written:
+                await asyncio.sleep(0)
+            client.stuck = asyncio.get_running_loop().create_future()
+            asked = pb.SubscribeRequest(ack={"receipt_handles": ["x" * 300] * 300}).SerializeToString()
+            client.requests.put_nowait(asked)
+            await turns(50)
+            assert door.broker.requests.held == len(asked)
+            client.stuck.set_result(None)
+            await turns(50)
+            assert door.broker.requests.held == 0
+            door.broker.requests.take_anyway(door.broker.requests.limit)
+            client.requests.put_nowait(asked)
+            with pytest.raises(Ended, match="RESOURCE_EXHAUSTED"):
+                await serving
+            assert door.broker.requests.held == door.broker.requests.limit
+
+    run(body())
+
+
+@pytest.mark.parametrize("vanished", [False, True])
+def test_a_client_that_vanished_is_told_from_one_that_ended_however_late_that_is_known(
+    tmp_path: Path, vanished: bool
+) -> None:
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            client = Client()
+            join = {"group": "others", "client_id": "c", "topics": ["orders"]}
+            client.requests.put_nowait(pb.SubscribeRequest(subscription={"join": join}).SerializeToString())
+            client.requests.put_nowait(grpc.aio.EOF)
+            client.vanished = vanished
+            await SubscribeStreams(door.service, door.held).serve(None, client)  # type: ignore[arg-type]
+            assert len(door.broker.groups.machine.by_name["others"].members) == vanished
+
+    run(body())
+
+
+def test_an_error_about_the_producer_is_not_blamed_on_the_message(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            producer = {"topic": "orders", "partition": 0, "producer_id": 77, "epoch": 0, "sequence": 5}
+
+            def refused(*values: bytes, **fields: Any) -> Any:
+                messages = [pb.Message(value=value) for value in values]
+                sent = pb.PublishFrame(messages=messages, **{**producer, **fields})
+                (error,) = Frame(door.broker, 0, sent.SerializeToString()).answer().errors
+                return error
+
+            for values in ((b"1",), (b"1", b"2")):
+                for fields in ({}, {"partition": 9}):
+                    error = refused(*values, **fields)
+                    assert (error.HasField("index"), "index" in error.details) == (False, False), error
+            error = refused(b"1", b"x" * 2_000_000)
+            assert (error.code, error.index, error.details["index"]) == ("too_large", 1, "1")
+
+    run(body())
