@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from goqueue.broker.partitioner import partition_of
+from goqueue.codec.partitioning import partition_of
 from goqueue.model.publishing import Durability
 from goqueue.wire.blocks import Range
 from tests.chaos.ledger import Lost, Phantom, Violation

@@ -14,7 +14,8 @@ from goqueue.server.server import Server
 
 def settings_for(data_dir: Path, **flags: str) -> Settings:
     """Free ports of this machine, and no metrics."""
-    doors = {"--http": "127.0.0.1:0", "--wire": "127.0.0.1:0", "--metrics": "off", "--data-dir": str(data_dir)}
+    doors = {"--http": "127.0.0.1:0", "--wire": "127.0.0.1:0", "--grpc": "off", "--metrics": "off"}
+    doors["--data-dir"] = str(data_dir)
     chosen = {f"--{name.replace('_', '-')}": value for name, value in flags.items()}
     return load(environ={}, flags={**doors, **chosen}, is_root=False)
 

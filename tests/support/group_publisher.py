@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from goqueue import codec
-from goqueue.client.producer import BlockProducer
+from goqueue.client.block_producer import BlockProducer
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Extension, Producer, Record
 from tests.chaos.broker_load import split

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from goqueue import codec
+from goqueue.api.listening import Listener
 from goqueue.codec.layout import CRC_AT
 from goqueue.model.limits import MIB
 from goqueue.model.publishing import Acks
@@ -93,7 +94,8 @@ class Target:
 
     def connections(self) -> list[Any]:
         """Those of the wire door, as it has them."""
-        (door,) = (door for door in self.server._doors if door._name == "wire")
+        doors = [door for door in self.server._doors if isinstance(door, Listener)]
+        (door,) = (door for door in doors if door._name == "wire")
         return list(door._connections)
 
     async def is_served(self) -> bool:

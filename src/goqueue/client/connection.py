@@ -16,7 +16,7 @@ import msgspec
 
 from goqueue.client.exchange import Exchange, Reply
 from goqueue.model import limits
-from goqueue.model.errors import GoQueueError, ProtocolError, RequestTimeout, Unavailable
+from goqueue.model.errors import GoQueueError, InvalidRequest, ProtocolError, RequestTimeout, Unavailable
 from goqueue.model.publishing import Acks, Durability
 from goqueue.model.record import Producer
 from goqueue.wire import blocks, frames
@@ -49,6 +49,7 @@ class Connection:
     def __init__(self, exchange: Exchange, *, call_timeout_s: float) -> None:
         self._exchange = exchange
         self.call_timeout_s = call_timeout_s
+        self.loop = asyncio.get_running_loop()
 
     @classmethod
     async def connect(
@@ -68,6 +69,8 @@ class Connection:
             raise RequestTimeout(
                 f"{peer} did not answer within {connect_timeout_s} s; is it running, and is this its wire port?"
             ) from None
+        except UnicodeError as error:
+            raise InvalidRequest(f"{host!r} is no name of a host ({error}); write it like broker.example") from error
         except OSError as error:
             raise Unavailable(f"cannot reach a broker at {peer} ({error}); is it running?") from error
         return cls(exchange, call_timeout_s=call_timeout_s)

@@ -6,7 +6,8 @@ one is sent until all under way have their answer. Then `settle` puts the line i
 - A block is *in doubt* once an attempt of it had no answer, or an error that does not say nothing changed. It is
   sent again under the same producer id with the same sequence, or not at all.
 - A block that is not in doubt may get other sequences. So when a block is refused for good its sequences are free:
-  those behind it, refused as out of sequence, move up and are sent again, in order.
+  those behind it, refused as out of sequence, move up and are sent again, in order. The same when a block loses the one
+  record it was refused for (`Block.drop`).
 - When a block in doubt leaves the line, nobody can say whether its sequences are used. The line goes on under a
   new producer id, which nothing sent before can collide with; other blocks in doubt fail as well.
 
@@ -16,7 +17,6 @@ Had another block got its sequences, the broker would take one of the two for a 
 It sends nothing itself and knows no connection, timer or backoff.
 """
 
-import asyncio
 from collections import deque
 from typing import Annotated, Final
 
@@ -58,29 +58,47 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Block:
-    """A block of records and what became of it. `outcome` is done when its publisher has, or wants, no more to hear."""
+    """A block of records and what became of it. Whoever wants to hear of that overrides `finish`."""
 
-    __slots__ = ("answer", "count", "in_doubt", "outcome", "records", "sequence")
+    __slots__ = ("answer", "count", "done", "freed", "in_doubt", "records", "sends", "sequence")
 
-    def __init__(self, records: Bytes, count: int, outcome: asyncio.Future[PublishReply]) -> None:
+    def __init__(self, records: Bytes, count: int) -> None:
         self.records = records
         self.count = count
-        self.outcome = outcome
+        self.done = False
+        """Whether its publisher has, or wants, no more to hear."""
+        self.freed = 0
+        """Sequences that a record it lost has left to those behind it."""
         self.sequence: int | None = None
         """Of its first record; None until it is sent under the line's present identity."""
         self.answer: PublishReply | GoQueueError | None = None
         """To the last attempt; None while that is under way."""
         self.in_doubt = False
+        self.sends = 0
+        """How often it was taken to be sent."""
 
     @property
     def may_be_appended(self) -> bool:
         return self.in_doubt or (self.sequence is not None and self.answer is None)
 
+    def finish(self, outcome: PublishReply | GoQueueError) -> None:
+        """Told once, when it is done."""
+
+    def succeed(self, reply: PublishReply) -> None:
+        if not self.done:
+            self.done = True
+            self.finish(reply)
+
     def fail(self, error: GoQueueError) -> None:
         """With this error; not with one that says nothing changed while an earlier attempt may have appended it."""
-        if not self.outcome.done():
+        if not self.done:
             certain = not self.may_be_appended or not isinstance(error, NOTHING_CHANGED)
-            self.outcome.set_exception(error if certain else Unavailable(f"{IN_DOUBT} ({error})"))
+            self.done = True
+            self.finish(error if certain else Unavailable(f"{IN_DOUBT} ({error})"))
+
+    def drop(self, error: GoQueueError) -> bool:
+        """Go on without the record that the error is about, and count it in `freed`; False when that cannot be."""
+        return False
 
 
 class Line:
@@ -95,7 +113,7 @@ class Line:
         self.waiting: deque[Block] = deque()
         self.last_trouble: GoQueueError | None = None
         self.failures = 0
-        """Attempts in a row after which every block was still in line."""
+        """Attempts in a row after which every block was still in line, with all its records."""
         self._next_sequence = 0
         self._troubled = False
 
@@ -115,11 +133,12 @@ class Line:
         while self.waiting:
             block = self.waiting.popleft()
             if block.sequence is None:
-                if block.outcome.done():  # given up before anybody but us has seen it
+                if block.done:  # given up before anybody but us has seen it
                     continue
                 block.sequence = self._next_sequence
                 self._next_sequence = (block.sequence + block.count) % SEQUENCES
             block.answer = None
+            block.sends += 1
             self.under_way.append(block)
             return block, Producer(self.identity.producer_id, self.identity.epoch, block.sequence)
         return None
@@ -133,8 +152,7 @@ class Line:
             block.in_doubt = block.in_doubt or not isinstance(answer, NOTHING_CHANGED)
         else:
             self.failures = 0
-            if not block.outcome.done():
-                block.outcome.set_result(answer)
+            block.succeed(answer)
         while self.under_way and isinstance(self.under_way[0].answer, PublishReply):
             self.under_way.popleft()
 
@@ -153,16 +171,17 @@ class Line:
                     renew = True
                     if isinstance(answer, OutOfSequence):
                         block.fail(answer)
-            elif not answer.retriable:
+            elif not answer.retriable and (block.done or block.in_doubt or not block.drop(answer)):
                 block.fail(answer)
             back.append(block)
+        lost_some = any(block.freed for block in back)
         self.under_way.clear()
         self.waiting.extendleft(reversed(back))
         self._troubled = False
         self.tidy()
         if renew:
             self._renew()
-        self.failures = self.failures + 1 if all(not block.outcome.done() for block in back) else 0
+        self.failures = 0 if lost_some or any(block.done for block in back) else self.failures + 1
 
     def tidy(self) -> None:
         """Take out blocks that are done with; those behind them move up to the sequences that are free now."""
@@ -170,7 +189,7 @@ class Line:
         free = 0
         renew = False
         for block in self.waiting:
-            if block.outcome.done():
+            if block.done:
                 if block.sequence is not None:
                     renew = renew or block.in_doubt
                     free += block.count
@@ -179,10 +198,17 @@ class Line:
             if block.sequence is not None and free:
                 renew = renew or block.in_doubt
                 block.sequence = (block.sequence - free) % SEQUENCES
+            free += block.freed
+            block.freed = 0
         self.waiting = kept
         self._next_sequence = (self._next_sequence - free) % SEQUENCES
         if renew:
             self._renew()
+
+    def forget_unsent(self) -> None:
+        """Take out blocks that are done with and have no sequence: at any time, since nobody else knows of them."""
+        if any(block.done and block.sequence is None for block in self.waiting):
+            self.waiting = deque(block for block in self.waiting if not block.done or block.sequence is not None)
 
     def fail(self, error: GoQueueError) -> None:
         """Every block fails with this error; what is under way stays so until its answer comes."""
@@ -191,7 +217,7 @@ class Line:
 
     def _renew(self) -> None:
         """Begin again under a new producer id, with the blocks that are certainly not in the log."""
-        for block in self.waiting:
+        for block in [*self.waiting]:  # who hears of a failure may bring the next one
             block.sequence = None
             if block.in_doubt:
                 block.fail(Unavailable(IN_DOUBT))

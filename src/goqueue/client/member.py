@@ -1,6 +1,6 @@
 """A member of a group, over one connection at a time: join, poll, settle, leave.
 
-Settle with a commit, everything up to an offset, or message by message: ack, nack, reject, extend.
+Settle with a commit, everything up to an offset, or message by message: ack, nack, reject, extend, release.
 
 It keeps what a member must remember between polls: its id, what it was last told, and the last reply that arrived, so
 that a reply lost on the way comes again. A reply that is not understood counts as one that did not arrive. When the
@@ -146,21 +146,25 @@ class Member:
 
     async def ack(self, what: Iterable[Delivered | Some]) -> list[Some]:
         """Done with these. What was refused: those were settled before, given back, or delivered again since."""
-        return await self._settle(Action.ACK, what)
+        return await self.settle(Action.ACK, what)
 
     async def nack(self, what: Iterable[Delivered | Some], *, delay_ms: int | None = None) -> list[Some]:
         """Deliver these again, after a delay or as their topic says. What was refused."""
-        return await self._settle(Action.NACK, what, NO_ARGUMENT if delay_ms is None else delay_ms)
+        return await self.settle(Action.NACK, what, NO_ARGUMENT if delay_ms is None else delay_ms)
 
     async def reject(self, what: Iterable[Delivered | Some], reason: str = "") -> list[Some]:
         """Never deliver these again. What was refused."""
-        return await self._settle(Action.REJECT, what, reason=reason)
+        return await self.settle(Action.REJECT, what, reason=reason)
 
     async def extend(self, what: Iterable[Delivered | Some], span_ms: int) -> list[Some]:
         """Hold these for so long from now. What was refused."""
-        return await self._settle(Action.EXTEND, what, span_ms)
+        return await self.settle(Action.EXTEND, what, span_ms)
 
-    async def _settle(
+    async def release(self, what: Iterable[Delivered | Some]) -> list[Some]:
+        """These were not tried: others may have them at once, and the delivery does not count. What was refused."""
+        return await self.settle(Action.RELEASE, what)
+
+    async def settle(
         self, action: Action, what: Iterable[Delivered | Some], argument: int = NO_ARGUMENT, reason: str = ""
     ) -> list[Some]:
         """With one request, unless that would be too many messages."""
@@ -211,8 +215,15 @@ class Member:
             request["received"] = received
         await self.connection.ask(CODES["commit"], request)
 
-    async def heartbeat(self) -> None:
-        request = {"group": self.group, "member_id": self.member_id}
+    async def heartbeat(self, revoked: Iterable[str] = (), *, finishing: Iterable[str] = ()) -> None:
+        """Say that it is there. What it was told to give up before counts as heard of, and `revoked` as given up.
+
+        `finishing` it was told to give up, too, and is not done with.
+        """
+        request: dict[str, Any] = {"group": self.group, "member_id": self.member_id}
+        for name, partitions in (("revoked", [*revoked]), ("finishing", [*finishing])):
+            if partitions:
+                request[name] = partitions
         told = _understand(await self.connection.ask(CODES["heartbeat"], request))
         self.news = msgspec.structs.replace(told, topics=self.news.topics)
 

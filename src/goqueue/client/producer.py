@@ -1,121 +1,202 @@
-"""Publishing blocks exactly once: numbered per partition, sent again as they were until there is an answer.
+"""Publishing messages: what users call.
 
-Every block ends in one of three ways. Appended, once: there is a reply. Not appended: the error is one of
-`line.NOTHING_CHANGED`, or it is a timeout that says so. In doubt, when its deadline passes without an answer or the
-broker forgets the producer between two attempts: any other error. What is sent again, and with which sequence,
-`client.line` decides; this is the connection, the clock and the backoff.
-
-Blocks are never split, merged or moved to another partition. Their records must have producer fields (any values),
-which the broker fills in. Leave a block unchanged until its answer is there.
+A message of a known topic goes straight into a batch (`client.sending`); of an unknown one it is kept until the topic
+was looked up (`client.early`, `client.routes`). Who hears of it, and what, is the business of `client.receipts`.
 """
 
 import asyncio
-import random
-from functools import partial
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
-import msgspec
-
-from goqueue import codec
-from goqueue.client.connection import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, Connection
-from goqueue.client.exchange import Reply
-from goqueue.client.line import Block, Identity, Line
-from goqueue.codec.layout import REASONS
+from goqueue.client.accumulator import Batch
+from goqueue.client.block_producer import BlockProducer
+from goqueue.client.early import EarlyMessages
+from goqueue.client.link import Link
+from goqueue.client.outgoing import NORMAL, Content, Headers, Moment, Outgoing
+from goqueue.client.receipts import Outcome, Receipt, Receipts, Receiver
+from goqueue.client.routes import Route, Routes
+from goqueue.client.sending import Sender
 from goqueue.model import limits
 from goqueue.model.errors import (
-    Busy,
+    BufferFull,
     GoQueueError,
-    InvalidRecord,
     InvalidRequest,
-    ProducerFenced,
-    ProtocolError,
-    RequestTimeout,
     Unavailable,
+    UnknownPartition,
+    UnknownTopic,
 )
 from goqueue.model.publishing import Acks
-from goqueue.model.record import Producer
-from goqueue.wire import frames
-from goqueue.wire.blocks import PublishReply, PublishRequest, unpack_publish_reply
-from goqueue.wire.codes import CODES, PUBLISH_BLOCK
-from goqueue.wire.failures import repeat, unpack_error
-from goqueue.wire.frames import Bytes
+from goqueue.wire.blocks import PublishReply
 
-DELIVERY_TIMEOUT_S: Final = 120.0
-"""From the call to the answer, all attempts included."""
-BACKOFF_S: Final = 0.05
-MAX_BACKOFF_S: Final = 2.0
-MAX_WAITING_BYTES: Final = limits.MAX_CONNECTION_BYTES
-"""Blocks without an answer that a producer holds; one block may always be published."""
+_ACKS: Final = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 
-class BlockProducer:
-    """Connects when it first has something to publish. One event loop, any number of tasks."""
+class AsyncProducer:
+    """Made by `AsyncClient.producer`; use it in `async with`, which flushes at the end. For one event loop."""
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        link: Link,
         *,
-        acks: Acks = Acks.ALL,
-        delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
-        connect_timeout_s: float = CONNECT_TIMEOUT_S,
-        call_timeout_s: float = CALL_TIMEOUT_S,
-        backoff_s: float = BACKOFF_S,
+        acks: str = "leader",
+        batch_bytes: int = 256 * limits.KIB,
+        batch_messages: int = 10_000,
+        linger: float = 0.0,
+        buffer_bytes: int = 64 * limits.MIB,
+        delivery_timeout: float = 120.0,
+        on_batch: Callable[[Outcome], None] | None = None,
     ) -> None:
-        if acks is Acks.NONE:
-            raise InvalidRequest("a producer that retries needs answers; use acks leader or all")
-        self._host = host
-        self._port = port
-        self._acks = acks
-        self._delivery_timeout_s = delivery_timeout_s
-        self._connect_timeout_s = connect_timeout_s
-        self._call_timeout_s = call_timeout_s
-        self._backoff_s = backoff_s
-        self._connection: Connection | None = None
-        self._identity: Identity | None = None
-        self._preparing = asyncio.Lock()
-        self._lines: dict[tuple[int, int], Line] = {}
-        self._recoveries: dict[Line, asyncio.Task[None]] = {}
-        self._waiting_bytes = 0
-        self._failure: GoQueueError | None = None
+        if acks not in _ACKS:
+            raise InvalidRequest(f"acks is {acks!r}; it is one of {', '.join(_ACKS)}")
+        if not 0 < batch_bytes <= limits.MAX_BLOCK_BYTES or batch_messages < 1 or buffer_bytes < 1:
+            raise InvalidRequest(f"a batch has 1 to {limits.MAX_BLOCK_BYTES} bytes and at least one message")
+        if linger < 0 or delivery_timeout <= 0:
+            raise InvalidRequest("a linger is not negative, and a delivery timeout is more than 0")
+        host, port, connect_timeout_s, call_timeout_s = link.endpoint
+        blocks = BlockProducer(
+            host, port, acks=_ACKS[acks], connect_timeout_s=connect_timeout_s, call_timeout_s=call_timeout_s
+        )
+        self._loop = asyncio.get_running_loop()
+        self._receipts = Receipts(self._loop, on_batch)
+        self.sender = Sender(
+            blocks,
+            batch_bytes=batch_bytes,
+            batch_messages=batch_messages,
+            buffer_bytes=buffer_bytes,
+            linger_s=linger,
+            delivery_timeout_s=delivery_timeout,
+            on_done=self._on_done,
+            on_dropped=self._on_dropped,
+            on_ended=self._on_ended,
+        )
+        self._routes = Routes(link, self.sender.place, self.sender.retire, timeout_s=delivery_timeout)
+        self.routes = self._routes.known
+        """Topics that can be published to at once; none when nothing can be published any more."""
+        self._early = EarlyMessages(self._routes, self.sender, self._receipts)
+        self._turn = asyncio.Lock()
+        """Whose turn it is among those that send and have to wait for room; `_queued` is how many they are."""
+        self._queued = 0
 
-    async def publish(
-        self, topic_id: int, partition: int, records: Bytes, *, timeout_s: float | None = None
-    ) -> PublishReply:
-        """Blocks of a partition are appended in the order in which these calls begin."""
-        if self._failure is not None:
-            raise repeat(self._failure)
-        count = _count(records)
-        if self._waiting_bytes and self._waiting_bytes + len(records) > MAX_WAITING_BYTES:
-            raise Busy(f"{self._waiting_bytes} bytes wait for their answer; publish more when some have it")
-        timeout_s = self._delivery_timeout_s if timeout_s is None else timeout_s
-        block = Block(records, count, asyncio.get_running_loop().create_future())
-        line = self._lines.get((topic_id, partition))
-        if line is None:
-            line = self._lines[topic_id, partition] = Line(topic_id, partition)
-        line.waiting.append(block)
-        self._waiting_bytes += len(records)
-        self._send(line)
+    async def send(
+        self,
+        topic: str,
+        value: Content | None,
+        *,
+        key: Content | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        priority: str | int = NORMAL,
+        delay: float | None = None,
+        deliver_at: Moment | None = None,
+        ttl: float | None = None,
+        event_time: Moment | None = None,
+    ) -> Receipt:
+        """Publish one message and wait for its receipt. Messages sent side by side share batches.
+
+        `value` None is a tombstone. `delay` and `ttl` are seconds. What it raises is about this message alone.
+        """
+        sender = self.sender
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        route = None if self._queued else self.routes.get(topic)
+        if route is not None:
+            try:
+                with sender.lock:
+                    batch = sender.put(
+                        route, value, key, partition, headers, priority, delay, deliver_at, ttl, event_time
+                    )
+                    batch.receivers.append((batch.count - 1, future))
+            except BufferFull:
+                route = None
+        if route is None:
+            message = (value, key, partition, headers, priority, delay, deliver_at, ttl, event_time)
+            await self._put_in_turn(topic, message, future)
+        if not sender.pumping:
+            sender.schedule()
+        return await future
+
+    def enqueue(
+        self,
+        topic: str,
+        value: Content | None,
+        *,
+        key: Content | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        priority: str | int = NORMAL,
+        delay: float | None = None,
+        deliver_at: Moment | None = None,
+        ttl: float | None = None,
+        event_time: Moment | None = None,
+    ) -> None:
+        """Publish one message without waiting. `flush` waits for what was enqueued, `on_batch` is told batch by batch.
+
+        `BufferFull` when as many bytes wait as may, or sends wait for room: nothing was enqueued; `await room()` and
+        try again.
+        """
+        if self._queued:
+            raise BufferFull("messages that were sent before wait for room; wait for it behind them")
+        route = self.routes.get(topic)
+        if route is None:
+            message = (value, key, partition, headers, priority, delay, deliver_at, ttl, event_time)
+            self._early.add(topic, message, None)
+            return
+        sender = self.sender
+        batch = sender.put(route, value, key, partition, headers, priority, delay, deliver_at, ttl, event_time)
+        if batch.place.sealed:
+            sender.submit(batch.place)
+        if not sender.pumping:
+            sender.schedule()
+
+    async def room(self) -> None:
+        """Wait until there is room for another batch, and for what was refused; behind sends that wait for it too."""
+        if self._queued:
+            async with self._turn:
+                pass
+        await self._room()
+
+    async def _room(self) -> None:
+        self.sender.check_open()
+        if self.sender.room.is_there and not self._early.held:
+            self.sender.room.forget_wanted()
+            await asyncio.sleep(0)
+            return
+        await self.sender.room.wait()
+        self.sender.check_open()
+
+    async def wait_for_room(self, timeout: float) -> None:
+        """The same, for so long; BufferFull after that."""
         try:
-            async with asyncio.timeout(timeout_s):
-                return await block.outcome
+            async with asyncio.timeout(timeout):
+                await self.room()
         except TimeoutError:
-            known = "it may have been appended" if block.may_be_appended else "it was not appended"
-            trouble = f"; the last trouble: {line.last_trouble}" if line.last_trouble is not None else ""
-            raise RequestTimeout(f"the block had no answer within {timeout_s} s; {known}{trouble}") from None
-        finally:
-            self._waiting_bytes -= len(records)
+            raise BufferFull(f"there was no room for more messages within {timeout} s; is the broker there?") from None
+
+    async def flush(self) -> None:
+        """Wait until everything enqueued so far has its answer; raises if some of it failed since the last flush."""
+        await self._early.flush()
+        await self.sender.flush()
+        failure = self._receipts.take_failure()
+        if failure is not None:
+            raise failure
 
     async def close(self) -> None:
-        """What has no answer yet fails; nothing more can be published."""
-        self._give_up(Unavailable("the producer was closed"))
-        recoveries = list(self._recoveries.values())
-        for recovery in recoveries:
-            recovery.cancel()
-        await asyncio.gather(*recoveries, return_exceptions=True)
-        if self._connection is not None:
-            await self._connection.close()
+        """Flush, and end. What has no answer by the delivery timeout has failed."""
+        if self.sender.closed:
+            return
+        try:
+            await self.flush()
+        finally:
+            await self.abort()
+
+    async def abort(self) -> None:
+        """End now: what has no answer yet fails."""
+        self.sender.stop()
+        tasks = [*self._routes.close(), *self._early.close(Unavailable("the producer was closed"))]
+        await self.sender.close()
+        if tasks:
+            await asyncio.wait(tasks)
+        await asyncio.sleep(0)  # `on_batch` has been told of everything
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,139 +204,59 @@ class BlockProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
-
-    # ------------------------------------------------------------------ sending and answers
-
-    def _send(self, line: Line) -> None:
-        """Put on the wire what may go now. A line that needs a connection or an id first is recovered."""
-        if not line.waiting or line.troubled or line in self._recoveries or self._failure is not None:
+        if error is None:
+            await self.close()
             return
-        connection = self._connection
-        if connection is None or connection.failure is not None or line.identity is None:
-            if not line.under_way:  # else the answers to those, which are coming, lead here again
-                self._recoveries[line] = asyncio.create_task(self._recover(line))
+        if not isinstance(error, Exception):  # cancelled, or Ctrl-C: whoever wants to leave now does not wait
+            await self.abort()
             return
-        while (taken := line.take()) is not None:
-            self._send_one(connection, line, *taken)
-
-    def _send_one(self, connection: Connection, line: Line, block: Block, producer: Producer) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            request = PublishRequest(line.topic_id, line.partition, self._acks, producer).pack()
-            reply = connection.submit(PUBLISH_BLOCK, (request, block.records))
-        except GoQueueError as error:
-            loop.call_soon(self._on_answer, line, block, error)
-            return
-        timer = loop.call_later(self._call_timeout_s, connection.abort, f"no answer within {self._call_timeout_s} s")
-        reply.add_done_callback(partial(self._on_reply, connection, line, block, timer))
+            await self.close()
+        except GoQueueError as also:
+            error.add_note(f"and the producer could not publish everything: {also}")
 
-    def _on_reply(
-        self,
-        connection: Connection,
-        line: Line,
-        block: Block,
-        timer: asyncio.TimerHandle,
-        reply: asyncio.Future[Reply],
-    ) -> None:
-        timer.cancel()
-        answer: PublishReply | GoQueueError
-        failure = reply.exception()
-        if failure is not None:
-            answer = Unavailable(str(failure))
-        else:
-            try:
-                answer = _read(reply.result(), block.count)
-            except ProtocolError as error:
-                connection.abort(str(error))
-                answer = Unavailable(str(error))
-        self._on_answer(line, block, answer)
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self.sender.closed
 
-    def _on_answer(self, line: Line, block: Block, answer: PublishReply | GoQueueError) -> None:
-        line.on_answer(block, answer)
-        if isinstance(answer, ProducerFenced):
-            self._give_up(answer)
-        if self._failure is not None:
-            return
-        if line.to_settle:
-            line.settle()
-            if line.waiting:
-                self._recoveries[line] = asyncio.create_task(self._recover(line))
-        else:
-            self._send(line)
+    async def prepare(self, topic: str) -> Route:
+        """The partitions of a topic; asked for if they are not known."""
+        self.sender.check_open()
+        return self.routes.get(topic) or await self._early.wait_for(topic)
 
-    def _give_up(self, error: GoQueueError) -> None:
-        """The end of this producer: everything fails, now and later."""
-        if self._failure is None:
-            self._failure = error
-            for line in self._lines.values():
-                line.fail(error)
-
-    # ------------------------------------------------------------------ getting going again
-
-    async def _recover(self, line: Line) -> None:
-        """See to a connection and an identity for this line, as long as somebody waits for one of its blocks."""
+    async def _put_in_turn(self, topic: str, message: Outgoing, receiver: Receiver) -> None:
+        """As soon as there is room, and not before those that have waited for longer."""
+        self.sender.check_open()
+        self._queued += 1
         try:
-            while line.waiting:
-                if line.failures:
-                    await asyncio.sleep(self._delay_s(line.failures))
-                try:
-                    async with self._preparing:
-                        await self._prepare(line)
-                except GoQueueError as error:
-                    line.last_trouble = error
-                    line.failures += 1
-                    if not error.retriable:
-                        line.fail(error)
-                line.tidy()
-                if line.identity is not None and self._connection is not None and self._connection.failure is None:
-                    break
+            async with self._turn:
+                while True:
+                    route = self.routes.get(topic)
+                    try:
+                        if route is None:
+                            self._early.add(topic, message, receiver)
+                        else:
+                            self.sender.put_for(receiver, route, message)
+                        return
+                    except BufferFull:
+                        await self._room()
         finally:
-            del self._recoveries[line]
-        self._send(line)
+            self._queued -= 1
 
-    async def _prepare(self, line: Line) -> None:
-        connection = self._connection
-        if connection is None or connection.failure is not None:
-            connection = self._connection = await Connection.connect(
-                self._host,
-                self._port,
-                connect_timeout_s=self._connect_timeout_s,
-                call_timeout_s=self._call_timeout_s,
-            )
-        if line.identity is None:
-            if self._identity is None or self._identity == line.former:
-                self._identity = await _init_producer(connection)
-            line.identity = self._identity
+    def _on_done(self, batch: Batch, outcome: PublishReply | GoQueueError) -> None:
+        topic, line = batch.place.topic, batch.place.line
+        if isinstance(outcome, PublishReply):
+            self._receipts.succeed(topic, line.partition, batch.count, batch.receivers, outcome)
+            return
+        if isinstance(outcome, UnknownTopic | UnknownPartition):
+            self._routes.forget(topic, line.topic_id)
+        receivers = [receiver for _, receiver in batch.receivers]
+        self._receipts.fail(topic, line.partition, batch.count, receivers, outcome)
 
-    def _delay_s(self, failures: int) -> float:
-        """Doubling up to a bound, and spread out, so that many do not come back at the same moment."""
-        return min(MAX_BACKOFF_S, self._backoff_s * float(1 << min(failures - 1, 16))) * random.uniform(0.5, 1.0)
+    def _on_dropped(self, batch: Batch, error: GoQueueError, told: list[Receiver]) -> None:
+        """One message of a batch was refused, and the others go on."""
+        self._receipts.fail(batch.place.topic, batch.place.line.partition, 1, told, error)
 
-
-async def _init_producer(connection: Connection) -> Identity:
-    reply = await connection.ask(CODES["init_producer"])
-    try:
-        return msgspec.convert(reply, Identity)
-    except msgspec.ValidationError as error:
-        raise ProtocolError(f"the reply to init_producer names no producer: {error}") from error
-
-
-def _count(records: Bytes) -> int:
-    """How many records a block has: a wrong count would have the broker take new records for repeated ones."""
-    survey = codec.survey(records)
-    if survey.problem:
-        raise InvalidRecord(REASONS[survey.problem], index=survey.count, position=survey.end)
-    if not survey.count:
-        raise InvalidRequest("a block without records cannot be published")
-    return survey.count
-
-
-def _read(reply: Reply, count: int) -> PublishReply | GoQueueError:
-    """The answer to a block of `count` records; `ProtocolError` when it is none."""
-    if reply.status == frames.ERROR:
-        return unpack_error(reply.payload)
-    answer = unpack_publish_reply(reply.payload)
-    if sum(each.records for each in answer.ranges) != count:
-        raise ProtocolError(f"a block of {count} records was answered with {answer.ranges}")
-    return answer
+    def _on_ended(self) -> None:
+        self.routes.clear()

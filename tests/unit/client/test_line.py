@@ -1,8 +1,5 @@
 """Blocks in line: who is sent, with which sequence, who moves up, and when a new producer id is needed."""
 
-import asyncio
-from collections.abc import Iterator
-
 import pytest
 
 from goqueue.client.line import IN_DOUBT, SEQUENCES, WINDOW, Block, Identity, Line
@@ -29,16 +26,28 @@ LOST = Unavailable("the connection was lost")
 INVALID = InvalidRecord("its checksum does not match", index=0, position=0)
 
 
+class Watched(Block):
+    """Keeps what it hears."""
+
+    __slots__ = ("outcome",)
+
+    def __init__(self, records: bytes, count: int) -> None:
+        super().__init__(records, count)
+        self.outcome: PublishReply | GoQueueError | None = None
+
+    def finish(self, outcome: PublishReply | GoQueueError) -> None:
+        self.outcome = outcome
+
+
 class Publisher:
     """A line of blocks, and the one who waits for them."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
         self.line = Line(7, 3)
         self.line.identity = FIRST
 
-    def add(self, *counts: int) -> list[Block]:
-        blocks = [Block(b"records", count, self._loop.create_future()) for count in counts]
+    def add(self, *counts: int) -> list[Watched]:
+        blocks = [Watched(b"records", count) for count in counts]
         self.line.waiting.extend(blocks)
         return blocks
 
@@ -57,10 +66,8 @@ class Publisher:
 
 
 @pytest.fixture
-def publisher() -> Iterator[Publisher]:
-    loop = asyncio.new_event_loop()
-    yield Publisher(loop)
-    loop.close()
+def publisher() -> Publisher:
+    return Publisher()
 
 
 def ok(block: Block) -> PublishReply:
@@ -71,8 +78,8 @@ def gap(expected: int) -> OutOfSequence:
     return OutOfSequence("something is missing", expected=expected)
 
 
-def failure(block: Block) -> BaseException | None:
-    return block.outcome.exception() if block.outcome.done() else None
+def failure(block: Watched) -> BaseException | None:
+    return block.outcome if isinstance(block.outcome, GoQueueError) else None
 
 
 def test_blocks_are_numbered_one_behind_the_other(publisher: Publisher) -> None:
@@ -81,7 +88,7 @@ def test_blocks_are_numbered_one_behind_the_other(publisher: Publisher) -> None:
     publisher.answer(*((block, ok(block)) for block in blocks))
     publisher.add(1)
     assert publisher.send() == [(1001, 6)]
-    assert [block.outcome.result() for block in blocks] == [ok(block) for block in blocks]
+    assert [block.outcome for block in blocks] == [ok(block) for block in blocks]
 
 
 def test_no_more_are_under_way_than_the_broker_remembers(publisher: Publisher) -> None:
@@ -96,7 +103,7 @@ def test_an_answer_that_overtakes_others_makes_no_room_yet(publisher: Publisher)
     blocks = publisher.add(*[1] * (WINDOW + 1))
     publisher.send()
     publisher.answer((blocks[1], ok(blocks[1])))
-    assert blocks[1].outcome.done()
+    assert blocks[1].done
     assert publisher.send() == []
 
 
@@ -119,7 +126,7 @@ def test_without_an_identity_nothing_is_sent(publisher: Publisher) -> None:
 
 def test_a_block_given_up_before_it_was_sent_is_not_sent(publisher: Publisher) -> None:
     blocks = publisher.add(2, 3)
-    blocks[0].outcome.cancel()
+    blocks[0].done = True
     assert publisher.send() == [(1001, 0)]
     assert list(publisher.line.under_way) == [blocks[1]]
 
@@ -143,7 +150,7 @@ def test_after_a_retriable_error_the_same_is_sent_again(publisher: Publisher, er
     assert blocks[0].in_doubt is not isinstance(error, Busy | DiskFull)
     publisher.answer(*((block, ok(block)) for block in blocks))
     assert publisher.line.identity == FIRST
-    assert blocks[1].outcome.result() == ok(blocks[1])
+    assert blocks[1].outcome == ok(blocks[1])
 
 
 def test_blocks_behind_a_refused_one_move_up(publisher: Publisher) -> None:
@@ -173,7 +180,7 @@ def test_a_block_given_up_after_a_refusal_frees_its_sequences(publisher: Publish
     blocks = publisher.add(2, 3)
     publisher.send()
     publisher.answer((blocks[0], Busy("later")), (blocks[1], gap(0)))
-    blocks[0].outcome.cancel()
+    blocks[0].done = True
     publisher.line.tidy()
     assert publisher.send() == [(1001, 0)]
     assert publisher.line.identity == FIRST
@@ -186,14 +193,14 @@ def test_when_a_block_in_doubt_is_given_up_others_in_doubt_fail_and_the_rest_goe
     publisher.send()
     publisher.answer((blocks[0], LOST), (blocks[1], LOST))
     fresh = publisher.add(4)
-    blocks[0].outcome.cancel()
+    blocks[0].done = True
     publisher.line.tidy()
     assert str(failure(blocks[1])) == IN_DOUBT
     assert (publisher.line.identity, publisher.line.former) == (None, FIRST)
     assert publisher.send() == []
     publisher.line.identity = SECOND
     assert publisher.send() == [(1002, 0)]
-    assert not fresh[0].outcome.done()
+    assert not fresh[0].done
 
 
 def test_when_a_block_in_doubt_is_refused_its_sequences_are_not_used_again(publisher: Publisher) -> None:
@@ -237,7 +244,7 @@ def test_a_forgotten_producer_goes_on_under_a_new_id(publisher: Publisher) -> No
     blocks = publisher.add(3, 1)
     publisher.send()
     publisher.answer((blocks[0], UnknownProducer("who?")), (blocks[1], UnknownProducer("who?")))
-    assert not blocks[0].outcome.done()
+    assert not blocks[0].done
     publisher.line.identity = SECOND
     assert publisher.send() == [(1002, 0), (1002, 3)]
 
@@ -259,7 +266,7 @@ def test_a_gap_nobody_made_fails_the_first_block_and_ends_the_identity(publisher
     publisher.send()
     publisher.answer((blocks[0], gap(1)), (blocks[1], gap(1)))
     assert isinstance(failure(blocks[0]), OutOfSequence)
-    assert not blocks[1].outcome.done()
+    assert not blocks[1].done
     publisher.line.identity = SECOND
     assert publisher.send() == [(1002, 0)]
 
@@ -283,7 +290,7 @@ def test_a_block_in_doubt_whose_follower_was_appended_is_sent_again_as_it_was(pu
 def test_an_answer_for_a_block_given_up_still_counts(publisher: Publisher) -> None:
     blocks = publisher.add(2, 3)
     publisher.send()
-    blocks[0].outcome.cancel()
+    blocks[0].done = True
     publisher.answer((blocks[0], ok(blocks[0])), (blocks[1], ok(blocks[1])))
     publisher.add(1)
     assert publisher.send() == [(1001, 5)]

@@ -1,0 +1,236 @@
+"""The front door for Python: one broker, by its wire address."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TypeVar
+
+import msgspec
+
+from goqueue.client.administration import AsyncAdministration
+from goqueue.client.consumer import AsyncConsumer
+from goqueue.client.link import Link, parse_endpoint
+from goqueue.client.membership import PartitionsChanged
+from goqueue.client.outgoing import Moment
+from goqueue.client.producer import AsyncProducer
+from goqueue.client.reader import DEFAULT_FETCH_BYTES, AsyncReader
+from goqueue.client.receipts import Outcome
+from goqueue.client.settling import Refused
+from goqueue.model import limits
+from goqueue.model.errors import ProtocolError, Unavailable, UnknownOperation
+from goqueue.wire import shapes
+from goqueue.wire.codes import CODES
+
+log = logging.getLogger("goqueue.client")
+
+Answer = TypeVar("Answer", bound=shapes.Reply)
+PartT = TypeVar("PartT", bound="Part")
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:9001"
+ABORT_S: Final = 0.2
+"""For what a client that is interrupted may still do."""
+
+
+class Part(Protocol):
+    """What is made by a client and has connections of its own."""
+
+    @property
+    def closed(self) -> bool: ...
+    async def close(self) -> None: ...
+
+
+class AsyncClient(AsyncAdministration):
+    """Connects when it is first needed, and again when the connection was lost. Use it in `async with`."""
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        client_id: str = "python",
+        connect_timeout: float = 10.0,
+        request_timeout: float = 30.0,
+    ) -> None:
+        self._endpoint = parse_endpoint(address, connect_timeout_s=connect_timeout, call_timeout_s=request_timeout)
+        self.client_id = client_id
+        self._link = Link(self._endpoint)
+        self._parts: list[Part] = []
+        """Producers, consumers and readers that were made here and may be open."""
+        self._closed = False
+
+    async def call(self, operation: str, /, **fields: Any) -> dict[str, Any]:
+        """Any operation by its name, with the fields it has over HTTP, those of the path included."""
+        code = CODES.get(operation)
+        if code is None or operation.endswith("_block"):
+            raise UnknownOperation(f"there is no operation {operation!r}")
+        return await self._link.ask(code, fields, repeatable=operation in REPEATABLE)
+
+    async def _ask(self, operation: str, reply: type[Answer], /, **fields: Any) -> Answer:
+        return await self.ask(operation, reply, **fields)
+
+    async def ask(self, operation: str, reply: type[Answer], /, **fields: Any) -> Answer:
+        """What `call` does, with the reply as a struct of `goqueue.wire.shapes`."""
+        try:
+            return msgspec.convert(await self.call(operation, **fields), reply)
+        except msgspec.ValidationError as error:
+            raise ProtocolError(f"the reply to {operation} is not understood: {error}") from error
+
+    def producer(
+        self,
+        *,
+        acks: str = "leader",
+        batch_bytes: int = 256 * limits.KIB,
+        batch_messages: int = 10_000,
+        linger: float = 0.0,
+        buffer_bytes: int = 64 * limits.MIB,
+        delivery_timeout: float = 120.0,
+        on_batch: Callable[[Outcome], None] | None = None,
+    ) -> AsyncProducer:
+        made = AsyncProducer(
+            self._link,
+            acks=acks,
+            batch_bytes=batch_bytes,
+            batch_messages=batch_messages,
+            linger=linger,
+            buffer_bytes=buffer_bytes,
+            delivery_timeout=delivery_timeout,
+            on_batch=on_batch,
+        )
+        return self.adopt(made)
+
+    def consumer(
+        self,
+        group: str,
+        topics: Sequence[str],
+        *,
+        mode: str | None = None,
+        start: str | int = "earliest",
+        assignor: str | None = None,
+        instance_id: str | None = None,
+        session_timeout: float | str = 30.0,
+        visibility: float | str | None = None,
+        max_unacked: int = limits.DEFAULT_UNACKED,
+        prefetch: int = 500,
+        prefetch_bytes: int = 8 * limits.MIB,
+        auto_extend: bool = False,
+        on_assigned: PartitionsChanged | None = None,
+        on_revoked: PartitionsChanged | None = None,
+        on_ack_error: Callable[[Refused], None] | None = None,
+    ) -> AsyncConsumer:
+        """A member of a group; use it in `async with`.
+
+        `mode` is partition, shared or key; `start`, where a new group begins: earliest, latest, a time, an offset.
+        `visibility` is how long a message may take; what its topic says if left out. The consumer holds up to
+        `max_unacked` messages that are not settled. `prefetch` and `prefetch_bytes` bound its stock, what was delivered
+        and nobody has asked for; what came together and is being handed out comes on top of that. With `auto_extend` it
+        keeps what was handed out for as long as it is not settled. The callbacks are told names of partitions, and what
+        acks were refused that nobody waited for. A partition goes when `on_revoked` has returned, or is late by the
+        rebalance timeout.
+        """
+        made = AsyncConsumer(
+            self.new_link(),
+            group,
+            topics,
+            client_id=self.client_id,
+            mode=mode,
+            start=start,
+            assignor=assignor,
+            instance_id=instance_id,
+            session_timeout=session_timeout,
+            visibility=visibility,
+            max_unacked=max_unacked,
+            prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
+            auto_extend=auto_extend,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_ack_error=on_ack_error,
+        )
+        return self.adopt(made)
+
+    def reader(
+        self,
+        topic: str,
+        *,
+        partitions: Iterable[int] | None = None,
+        from_offset: int | None = None,
+        from_time: Moment | None = None,
+        to_time: Moment | None = None,
+        follow: bool = False,
+        fetch_bytes: int = DEFAULT_FETCH_BYTES,
+    ) -> AsyncReader:
+        """Messages of a topic without a group, delayed ones included; nothing is settled.
+
+        Ends where the topic ends now, or at `to_time`; with `follow` it goes on.
+        """
+        made = AsyncReader(
+            self.new_link(),
+            topic,
+            partitions=partitions,
+            from_offset=from_offset,
+            from_time=from_time,
+            to_time=to_time,
+            follow=follow,
+            fetch_bytes=fetch_bytes,
+        )
+        return self.adopt(made)
+
+    def new_link(self) -> Link:
+        """Another connection to the same broker."""
+        return Link(self._endpoint)
+
+    def adopt(self, part: PartT) -> PartT:
+        """It is closed with this client, unless it was before."""
+        if self._closed:
+            raise Unavailable("this client is closed; make another one")
+        self._parts = [*(each for each in self._parts if not each.closed), part]
+        return part
+
+    async def close(self) -> None:
+        """Close what was made here and is still open, producers with a flush, then the connection.
+
+        A producer that cannot publish within the request timeout loses what it has, with a warning in the log.
+        """
+        await self._end(self._endpoint.call_timeout_s)
+
+    async def abort(self) -> None:
+        """The same, for who does not want to wait: what has no answer yet fails."""
+        await self._end(ABORT_S)
+
+    async def _end(self, patience_s: float) -> None:
+        self._closed = True
+        try:
+            for part in self._parts:
+                try:
+                    async with asyncio.timeout(patience_s):
+                        await part.close()
+                except TimeoutError:
+                    level = logging.DEBUG if patience_s == ABORT_S else logging.WARNING
+                    log.log(level, "a client was closed, and what it had made could not end within %s s", patience_s)
+                    if isinstance(part, AsyncProducer):
+                        await part.abort()
+        finally:
+            await self._link.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None or isinstance(error, Exception):
+            await self.close()
+        else:  # cancelled, or Ctrl-C: whoever wants to leave now does not wait
+            await self.abort()
+
+
+REPEATABLE: Final = frozenset(
+    {
+        "cluster", "delay_stats", "describe_group", "describe_redrive", "describe_schedule", "describe_topic",
+        "find_delayed", "get_delayed", "group_lag", "group_offsets", "health", "heartbeat", "list_dead_letters",
+        "list_delayed", "list_groups", "list_schedules", "list_topics", "live", "metadata", "offsets",
+        "priority_stats", "producer_heartbeat", "read_partition", "read_topic", "rebalance_stats", "reliability_stats",
+        "stats", "version",
+    }
+)  # fmt: skip
+"""What may be done twice, when nobody knows whether it was done once."""

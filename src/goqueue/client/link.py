@@ -1,0 +1,130 @@
+"""A connection that is made when it is needed, and again when it was lost.
+
+`get` gives one or says why there is none; `steady` goes on trying. Who uses a connection of a link does not close it.
+"""
+
+import asyncio
+import random
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, TypeVar
+
+from goqueue.client.connection import Connection
+from goqueue.model.errors import Busy, Draining, GoQueueError, InvalidRequest, RequestTimeout, Unavailable
+
+T = TypeVar("T")
+
+BACKOFF_S: Final = 0.05
+MAX_BACKOFF_S: Final = 2.0
+LAST_TRY_S: Final = 0.25
+"""What is left of the time for the last try."""
+_ADDRESS: Final = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:]+)):([0-9]{1,5})")
+_MAX_PORT: Final = 0xFFFF
+
+
+class Endpoint(NamedTuple):
+    """Where a broker listens, and how long it may take to answer."""
+
+    host: str
+    port: int
+    connect_timeout_s: float
+    call_timeout_s: float
+
+
+def parse_endpoint(address: str, *, connect_timeout_s: float, call_timeout_s: float) -> Endpoint:
+    """Of `host:port`, or `[ip6]:port`."""
+    found = _ADDRESS.fullmatch(address)
+    if found is None or not 0 < int(found[3]) <= _MAX_PORT:
+        raise InvalidRequest(f"{address!r} is no address; write host:port, like 127.0.0.1:9001")
+    return Endpoint(found[1] or found[2], int(found[3]), connect_timeout_s, call_timeout_s)
+
+
+def backoff_s(failures: int, base_s: float = BACKOFF_S) -> float:
+    """Doubling up to a bound, and spread out, so that many do not come back at the same moment."""
+    return min(MAX_BACKOFF_S, base_s * float(1 << min(failures - 1, 16))) * random.uniform(0.5, 1.0)
+
+
+class Link:
+    """Used from one event loop, by any number of tasks."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._connection: Connection | None = None
+        self._connecting = asyncio.Lock()
+        self._closed = False
+
+    async def get(self) -> Connection:
+        """The connection; made now if there is none that works."""
+        connection = self._connection
+        if connection is not None and connection.failure is None and connection.loop is asyncio.get_running_loop():
+            return connection
+        if connection is not None and connection.loop is not asyncio.get_running_loop():
+            raise InvalidRequest("a client belongs to one event loop; make another one in each asyncio.run")
+        async with self._connecting:
+            if self._closed:
+                raise Unavailable("this client is closed; make another one")
+            connection = self._connection
+            if connection is None or connection.failure is not None:
+                host, port, connect_timeout_s, call_timeout_s = self.endpoint
+                connection = self._connection = await Connection.connect(
+                    host, port, connect_timeout_s=connect_timeout_s, call_timeout_s=call_timeout_s
+                )
+                if self._closed:  # meanwhile, when there was no connection to close yet
+                    await connection.close()
+                    raise Unavailable("this client was closed while it connected")
+            return connection
+
+    async def insist(
+        self, work: Callable[[Connection], Awaitable[T]], *, timeout_s: float | None, repeatable: bool = True
+    ) -> T:
+        """Do something; again while it fails in ways that pass, until the time is up.
+
+        What is not `repeatable` is done again only when it certainly was not done: there was no connection, or the
+        broker said so.
+        """
+        deadline = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
+        failures = 0
+        trouble = ""
+        is_last = False
+        while True:
+            sent = False
+            try:
+                async with asyncio.timeout_at(deadline):
+                    connection = await self.get()
+                    sent = True
+                    return await work(connection)
+            except TimeoutError:
+                where = f"{self.endpoint.host}:{self.endpoint.port}"
+                done = "; it may have been done" if sent and not repeatable else ""
+                raise RequestTimeout(f"no answer from {where} within {timeout_s} s{done}{trouble}") from None
+            except GoQueueError as error:
+                again = repeatable or not sent or isinstance(error, Busy | Draining)
+                if not error.retriable or not again or self._closed or is_last:
+                    raise
+                failures += 1
+                pause_s = backoff_s(failures)
+                if deadline is not None:
+                    left_s = deadline - asyncio.get_running_loop().time()
+                    if left_s <= 0:
+                        raise
+                    if pause_s + LAST_TRY_S >= left_s:  # once more, when there is just time for it
+                        is_last = True
+                        pause_s = max(left_s / 2, left_s - LAST_TRY_S)
+                trouble = f"; the last trouble: {error}"
+            await asyncio.sleep(pause_s)
+
+    async def ask(
+        self, operation: int, fields: dict[str, Any], *, repeatable: bool, timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        """One operation as JSON. What may not be done twice is tried again only as long as it was not done."""
+        timeout_s = self.endpoint.call_timeout_s if timeout_s is None else timeout_s
+        return await self.insist(
+            lambda connection: connection.ask(operation, fields, timeout_s=timeout_s),
+            timeout_s=timeout_s,
+            repeatable=repeatable,
+        )
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._connection is not None:
+            await self._connection.close()

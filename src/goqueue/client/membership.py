@@ -1,0 +1,220 @@
+"""Being in a group, and staying there: joining, polling for the stock, heartbeats, rebalancing, joining again.
+
+One task polls, joins again, and tells users what was assigned and revoked, one after the other; heartbeats go on beside
+it, and wake it up when they bring news. A lost connection, a broker that was killed, a membership that was forgotten:
+it connects, joins and goes on. What trying again does not help is raised, out of `keep_polling` or `keep_beating`:
+whoever runs these two decides what becomes of that.
+
+A partition is given up when what was in stock of it went back, users were told, and what they had decided has reached
+the broker; heartbeats say meanwhile that it is not finished. It knows nothing of how messages are handed out.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from goqueue.client.connection import Connection
+from goqueue.client.link import Link, backoff_s
+from goqueue.client.member import Member, News
+from goqueue.client.messages import Row
+from goqueue.client.settling import SettleQueue
+from goqueue.client.stock import Stock
+from goqueue.model.errors import GoQueueError, ProtocolError, UnknownGroup, UnknownMember
+
+log = logging.getLogger("goqueue.client")
+
+MAX_WAIT_MS: Final = 5000
+"""How long one poll waits at the broker."""
+MAX_NOT_UNDERSTOOD: Final = 3
+"""Replies in a row: a topic that was created again makes one, and the next one tells its id."""
+
+PartitionsChanged = Callable[[list[str]], Awaitable[None] | None]
+"""Told names of partitions, like orders-0."""
+
+
+class Membership:
+    """`fields` are those of the join operation. `wanted` is set when the stock wants something."""
+
+    def __init__(
+        self,
+        link: Link,
+        group: str,
+        topics: Sequence[str],
+        fields: dict[str, Any],
+        *,
+        session_s: float,
+        stock: Stock,
+        settling: SettleQueue,
+        wanted: asyncio.Event,
+        on_assigned: PartitionsChanged | None,
+        on_revoked: PartitionsChanged | None,
+    ) -> None:
+        self.member: Member | None = None
+        self.assigned: list[str] = []
+        self.session_s = session_s
+        self._link = link
+        self._group = group
+        self._topics = topics
+        self._fields = fields
+        self._stock = stock
+        self._settling = settling
+        self._wanted = wanted
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+        self._loop = asyncio.get_running_loop()
+        self._heard: News | None = None
+        """The last news that was acted on."""
+        self._giving_up: list[str] = []
+        """Partitions of which users are being told, or what they had decided is on its way."""
+        self._heard_at = 0.0
+        self._forgotten: Member | None = None
+        """One the broker does not know any more."""
+        self._is_polling = False
+        """Whether the broker may have a poll of this consumer's whose answer did not arrive."""
+        self._is_leaving = False
+
+    # ------------------------------------------------------------------ joining and leaving
+
+    async def join(self, timeout_s: float | None) -> None:
+        async def once(connection: Connection) -> Member:
+            return await Member.join(connection, self._group, self._topics, **self._fields)
+
+        self.member = await self._link.insist(once, timeout_s=timeout_s)
+        self._heard_at = self._loop.time()
+
+    async def leave(self) -> None:
+        """Give back what is in stock, and what a poll still brings; gone when all that was decided has its answer."""
+        self._is_leaving = True
+        member = self.member
+        if member is None:
+            return
+        give_back = True
+        try:
+            member.connection = await self._link.get()
+            if self._is_polling:
+                # The broker may still have a poll of ours, which would take what is given back now: a newer one ends
+                # it, and says that its answer did not arrive.
+                for delivered in await member.poll(max_messages=1, max_bytes=1):
+                    self._stock.give_back(Row(delivered, self._settling, 0.0))
+        except GoQueueError:
+            give_back = False
+        self._stock.clear(give_back=give_back)
+        await self._settling.flush()
+        member.connection = await self._link.get()
+        await member.leave()
+
+    async def _rejoin(self) -> None:
+        """It was silent for too long. What it had is somebody else's."""
+        log.warning("group %s has forgotten this consumer; it joins again", self._group)
+        self._stock.clear(give_back=False)
+        revoked, self.assigned = self.assigned, []
+        await self._revoke(revoked)
+        await self.join(timeout_s=None)
+
+    # ------------------------------------------------------------------ staying
+
+    async def keep_polling(self) -> None:
+        """Until it leaves."""
+        failures = 0
+        while not self._is_leaving:  # a callback may close the consumer
+            try:
+                if self._forgotten is self.member:
+                    await self._rejoin()
+                elif self._has_news:  # before a poll: that would count it as heard of
+                    await self.hear()
+                elif self._stock.wants_more:
+                    await self._poll()
+                else:
+                    self._wanted.clear()
+                    await self._wanted.wait()
+                failures = 0
+            except (UnknownMember, UnknownGroup):
+                self._forgotten = self.member
+            except GoQueueError as error:
+                failures += 1
+                if not error.retriable and not (isinstance(error, ProtocolError) and failures < MAX_NOT_UNDERSTOOD):
+                    raise
+                log.debug("a poll of group %s failed: %s", self._group, error)
+                await asyncio.sleep(backoff_s(failures))
+
+    async def _poll(self) -> None:
+        member, stock = self.member, self._stock
+        assert member is not None
+        seeks = stock.seeks
+        member.connection = await self._link.get()
+        max_messages, max_bytes = stock.room
+        self._is_polling = True
+        rows = await member.poll(max_messages=max_messages, max_bytes=max_bytes, max_wait_ms=MAX_WAIT_MS)
+        self._is_polling = False
+        self._heard_at = self._loop.time()
+        stock.store([Row(delivered, self._settling, self._heard_at) for delivered in rows], seeks)
+
+    async def keep_beating(self) -> None:
+        """Say that the member is there while it does not poll, because it has enough or is paused."""
+        while True:
+            await asyncio.sleep(self.session_s / 4)
+            member = self.member
+            if member is None or self._loop.time() - self._heard_at < self.session_s / 4:
+                continue
+            try:
+                member.connection = await self._link.get()
+                await member.heartbeat(finishing=self._finishing(member))
+                self._heard_at = self._loop.time()
+            except (UnknownMember, UnknownGroup):
+                self._forgotten = member
+            except GoQueueError as error:
+                if not error.retriable and member is self.member:
+                    raise
+                continue
+            self._wanted.set()
+
+    def _finishing(self, member: Member) -> list[str]:
+        """What it was told to give up, and has still to hear of or to finish."""
+        unfinished = {*self.assigned, *self._giving_up}
+        return [name for name in member.news.revoke if name in unfinished]
+
+    # ------------------------------------------------------------------ rebalancing
+
+    @property
+    def _has_news(self) -> bool:
+        return self.member is not None and self.member.news is not self._heard
+
+    async def hear(self) -> None:
+        """Act on the last news: partitions that came, and those that are to be given up."""
+        member = self.member
+        assert member is not None
+        self._heard = news = member.news
+        given_up = {*news.revoke}
+        kept = [name for name in news.assigned_partitions if name not in given_up]
+        had, have = {*self.assigned}, {*kept}
+        revoked = [name for name in self.assigned if name not in have]
+        added = [name for name in kept if name not in had]
+        self.assigned = kept
+        if revoked:
+            gone = {*revoked}
+            self._giving_up = revoked
+            self._stock.drop(lambda row: row.name in gone)
+            await self._revoke(revoked)
+            await self._settling.flush()
+            self._giving_up = []
+        if added and self._on_assigned is not None:
+            await _tell("on_assigned", self._on_assigned, added)
+        if revoked and not self._stock.wants_more:  # else the next poll says it
+            member.connection = await self._link.get()
+            await member.heartbeat(revoked)
+
+    async def _revoke(self, names: list[str]) -> None:
+        if names and self._on_revoked is not None:
+            await _tell("on_revoked", self._on_revoked, names)
+
+
+async def _tell(name: str, callback: PartitionsChanged, names: list[str]) -> None:
+    """What goes wrong in there ends the consumer, whatever it is."""
+    try:
+        outcome = callback([*names])
+        if inspect.isawaitable(outcome):
+            await outcome
+    except Exception as error:
+        raise GoQueueError(f"{name} of a consumer raised {type(error).__name__}: {error}") from error

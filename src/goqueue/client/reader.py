@@ -1,0 +1,276 @@
+"""Reading without a group: from an offset or a time, to the end or on and on. Nothing is settled, nothing changes.
+
+Every partition has a request under way ahead of what is handed out, bounded in bytes; a reader that is not read from
+asks for nothing more. Messages of one partition come in order; partitions take turns. Partitions that are added to the
+topic after a reader began are not read by it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from types import TracebackType
+from typing import Final, Self
+
+from goqueue import codec
+from goqueue.client import topics
+from goqueue.client.connection import Connection, Fetched
+from goqueue.client.link import Link
+from goqueue.client.messages import Message, ReadBatch
+from goqueue.client.outgoing import Moment, to_ms
+from goqueue.model import limits
+from goqueue.model.errors import InvalidRequest, OffsetOutOfRange, Quarantined, Unavailable, UnknownPartition
+from goqueue.wire.codes import CODES
+
+MAX_WAIT_MS: Final = 5000
+"""How long a request waits for messages that are not there yet."""
+DEFAULT_FETCH_BYTES: Final = 1 * limits.MIB
+TURN: Final = 64
+"""After how many messages in a row the loop gets a turn."""
+
+
+class _Partition:
+    """Where a reader is in one partition."""
+
+    __slots__ = ("end", "number", "offset", "under_way")
+
+    def __init__(self, number: int, offset: int, end: int | None) -> None:
+        self.number = number
+        self.offset = offset
+        self.end = end
+        """Where it stops; None: it goes on."""
+        self.under_way: asyncio.Task[Fetched] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.end is not None and self.offset >= self.end
+
+
+class AsyncReader:
+    """Made by `AsyncClient.reader`. Ends where the topic ended when it began, or never with `follow`."""
+
+    def __init__(
+        self,
+        link: Link,
+        topic: str,
+        *,
+        partitions: Iterable[int] | None = None,
+        from_offset: int | None = None,
+        from_time: Moment | None = None,
+        to_time: Moment | None = None,
+        follow: bool = False,
+        fetch_bytes: int = DEFAULT_FETCH_BYTES,
+    ) -> None:
+        if from_offset is not None and from_time is not None:
+            raise InvalidRequest("name an offset or a time to read from, not both")
+        if follow and to_time is not None:
+            raise InvalidRequest("a reader that follows has no end; leave to_time or follow out")
+        if not 1 <= fetch_bytes <= limits.MAX_BLOCK_BYTES:
+            raise InvalidRequest(f"fetch_bytes is from 1 to {limits.MAX_BLOCK_BYTES}")
+        self.topic = topic
+        self._link = link
+        self._asked = None if partitions is None else [*partitions]
+        self._from_offset = from_offset
+        self._from_time = from_time
+        self._to_time = to_time
+        self._follow = follow
+        self._fetch_bytes = fetch_bytes
+        self._topic_id = 0
+        self._partitions: dict[int, _Partition] = {}
+        self._turns: deque[_Partition] = deque()
+        self._begun = False
+        self._closed = False
+        self._batch: ReadBatch | None = None
+        """The one that is being handed out message by message, and how far."""
+        self._rest: list[Message] = []
+        self._next = 0
+        self._turn = 0
+
+    # ------------------------------------------------------------------ what users call
+
+    async def read(self, timeout: float | None = None) -> ReadBatch | None:
+        """The next messages of one partition; None at the end, or when none came within the timeout."""
+        if self._batch is not None and self._next < len(self._rest):
+            rest = self._batch.rest(self._rest[self._next].offset)
+            self._drop()
+            return rest
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._read()
+        except TimeoutError:
+            return None
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        self._turn += 1
+        if self._turn >= TURN:
+            self._turn = 0
+            await asyncio.sleep(0)
+        while self._next >= len(self._rest):
+            batch = await self._read()
+            if batch is None:
+                raise StopAsyncIteration
+            self._batch, self._rest, self._next = batch, [*batch], 0
+        message = self._rest[self._next]
+        self._next += 1
+        return message
+
+    async def seek(self, partition: int, offset: int) -> None:
+        """Go on at this offset of a partition; what was read ahead of it is dropped."""
+        await self._begin()
+        found = self._partitions.get(partition)
+        if found is None:
+            raise UnknownPartition(f"this reader does not read partition {partition}")
+        if offset < 0:
+            raise InvalidRequest(f"offsets begin at 0, not at {offset}")
+        if found.under_way is not None:
+            found.under_way.cancel()
+            found.under_way = None
+        found.offset = offset
+        if self._batch is not None and self._batch.partition == partition:
+            self._drop()
+        if found not in self._turns:
+            self._turns.append(found)
+
+    async def positions(self) -> dict[int, int]:
+        """By partition, the offset of the next message it will give."""
+        await self._begin()
+        found = {number: each.offset for number, each in self._partitions.items()}
+        if self._next < len(self._rest):
+            first = self._rest[self._next]
+            found[first.partition] = first.offset
+        return found
+
+    def _drop(self) -> None:
+        """What is left of the batch that is being handed out."""
+        self._batch, self._rest, self._next = None, [], 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    async def close(self) -> None:
+        self._closed = True
+        self._drop()
+        tasks = [each.under_way for each in self._partitions.values() if each.under_way is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._link.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._begin()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ------------------------------------------------------------------ where to begin and end
+
+    async def _begin(self) -> None:
+        if self._begun:
+            return
+        topic = await topics.find(self._link, self.topic)
+        numbers = range(topic.partitions) if self._asked is None else self._asked
+        for number in numbers:
+            if not 0 <= number < topic.partitions:
+                raise UnknownPartition(f"{self.topic} has no partition {number}; it has {topic.partitions}, from 0 on")
+        self._topic_id = topic.topic_id
+        described = await self._link.ask(CODES["describe_topic"], {"topic": self.topic}, repeatable=True)
+        bounds = described["partition_offsets"]
+        starts = None if self._from_time is None else await self._offsets_at(self._from_time)
+        ends = None if self._to_time is None else await self._offsets_at(self._to_time)
+        for number in numbers:
+            earliest, latest = bounds[str(number)]["earliest"], bounds[str(number)]["latest"]
+            offset = earliest if self._from_offset is None else max(self._from_offset, earliest)
+            if starts is not None:
+                offset = starts[str(number)]
+            end = None if self._follow else latest
+            if ends is not None:
+                end = min(ends[str(number)], latest)
+            self._partitions[number] = _Partition(number, offset, end)
+        self._turns = deque(self._partitions.values())
+        self._begun = True
+
+    async def _offsets_at(self, moment: Moment) -> dict[str, int]:
+        asked = {"topic": self.topic, "timestamp": str(to_ms(moment))}
+        reply = await self._link.ask(CODES["offsets"], asked, repeatable=True)
+        offsets: dict[str, int] = reply["offsets"]
+        return offsets
+
+    # ------------------------------------------------------------------ reading
+
+    async def _read(self) -> ReadBatch | None:
+        await self._begin()
+        while True:
+            if self._closed:
+                raise Unavailable("this reader is closed; make another one")
+            batch = self._arrived()
+            if batch is not None:
+                return batch
+            fetching = []
+            for each in [*self._turns]:
+                if each.is_done:
+                    self._turns.remove(each)
+                    continue
+                if each.under_way is None:
+                    each.under_way = asyncio.get_running_loop().create_task(self._fetch(each.number, each.offset))
+                fetching.append(each.under_way)
+            if not fetching:
+                return None
+            await asyncio.wait(fetching, return_when=asyncio.FIRST_COMPLETED)
+
+    def _arrived(self) -> ReadBatch | None:
+        """What is there already, of the partition whose turn it is. It is the last one from now on."""
+        for each in [*self._turns]:
+            if each.under_way is not None and each.under_way.done():
+                batch = self._take(each)
+                if batch is not None:
+                    self._turns.remove(each)
+                    self._turns.append(each)
+                    return batch
+        return None
+
+    def _take(self, each: _Partition) -> ReadBatch | None:
+        """What came for a partition, less what is past its end; and the next request goes out at once."""
+        assert each.under_way is not None
+        task, each.under_way = each.under_way, None
+        fetched = task.result()
+        block, count, next_offset = fetched.block, fetched.records, max(fetched.next_offset, each.offset)
+        if each.end is not None and next_offset > each.end:
+            found = codec.select(
+                block, from_offset=each.offset, to_offset=each.end, max_count=limits.MAX_READ_COUNT,
+                max_bytes=len(block),
+            )  # fmt: skip
+            block, count, next_offset = block[found.start : found.end], found.count, each.end
+        each.offset = next_offset
+        if not each.is_done:
+            each.under_way = asyncio.get_running_loop().create_task(self._fetch(each.number, next_offset))
+        return ReadBatch(self.topic, each.number, block, count, next_offset) if count else None
+
+    async def _fetch(self, partition: int, offset: int) -> Fetched:
+        async def once(connection: Connection) -> Fetched:
+            return await connection.fetch_block(
+                self._topic_id, partition, offset, max_bytes=self._fetch_bytes, max_wait_ms=MAX_WAIT_MS
+            )
+
+        while True:
+            try:
+                return await self._link.insist(once, timeout_s=None)
+            except OffsetOutOfRange as error:
+                if offset < error.start:  # retention was faster
+                    offset = error.start
+                elif not self._follow:  # else it comes to that: the broker has waited for it, and does so again
+                    raise
+            except Quarantined as error:
+                if error.next_offset <= offset:
+                    raise
+                offset = error.next_offset

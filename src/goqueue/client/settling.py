@@ -1,0 +1,271 @@
+"""What is to become of delivered messages, on its way to the broker: gathered, and sent until there is an answer.
+
+Decisions are taken from any thread and sent by the loop. One request is under way at a time; what is decided meanwhile
+goes with the next, so that fast consumers settle by the hundred and slow ones without a wait. What a user was told is
+settled was settled: an ack whose answer was lost is sent again as such, and the broker tells what is settled from what
+somebody else has. Of other decisions that are sent again what is refused counts as done, because it may have been.
+Every decision has an answer in the end, at the latest when the queue is closed.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from goqueue.client.link import Link, backoff_s
+from goqueue.client.member import Delivered, Member
+from goqueue.client.messages import Receiver, Row
+from goqueue.client.turns import Turns
+from goqueue.model import limits
+from goqueue.model.errors import Busy, Draining, GoQueueError, StaleHandle, Unavailable
+from goqueue.model.names import message_id
+from goqueue.wire.failures import repeat
+from goqueue.wire.settles import NO_ARGUMENT, Action
+
+log = logging.getLogger("goqueue.client")
+
+
+class Refused(NamedTuple):
+    """A message that was not settled as asked, and why."""
+
+    topic: str
+    partition: int
+    offset: int
+    action: str
+    error: GoQueueError
+
+    @property
+    def message_id(self) -> str:
+        return message_id(self.topic, self.partition, self.offset)
+
+
+class _Decision(NamedTuple):
+    row: Row
+    offsets: Sequence[int]
+    action: Action
+    argument: int
+    reason: str
+    receiver: Receiver | None
+
+
+_STALE: Final = (
+    "the message was settled before, given back, or delivered again since its visibility timeout was over; extend it "
+    "in time, or choose a longer timeout"
+)
+_NONE: Final[frozenset[int]] = frozenset()
+
+
+class SettleQueue:
+    """Made inside its loop. `wake` calls its argument there, soon, from whatever thread it is called."""
+
+    def __init__(
+        self,
+        link: Link,
+        member: Callable[[], Member | None],
+        wake: Callable[[Callable[[], None]], object],
+        on_error: Callable[[Refused], None],
+        on_settled: Callable[[Row], None],
+    ) -> None:
+        self._link = link
+        self._member = member
+        self._wake = wake
+        self._on_error = on_error
+        self._on_settled = on_settled
+        self._loop = asyncio.get_running_loop()
+        self.turns = Turns()
+        self._inbox: deque[_Decision] = deque()
+        self._under_way: list[_Decision] = []
+        self._answered = 0
+        """How many decisions have their answer."""
+        self._flushes: deque[tuple[int, asyncio.Future[None]]] = deque()
+        """Who waits for how many."""
+        self._woken = False
+        self._task: asyncio.Task[None] | None = None
+        self._closed: GoQueueError | None = None
+
+    def add(self, row: Row, offsets: Sequence[int], action: Action, argument: int, reason: str, receiver: Any) -> None:
+        """From any thread. Whoever decides twice about a message has the second one refused."""
+        self._inbox.append(_Decision(row, offsets, action, argument, reason, receiver))
+        if not self._woken:
+            self._woken = True
+            self._wake(self._start)
+
+    def give_back(self, row: Row, offsets: Sequence[int]) -> None:
+        """They were not tried. Nobody waits for the answer."""
+        self.add(row, offsets, Action.RELEASE, NO_ARGUMENT, "", self._nobody())
+
+    def extend(self, row: Row, offsets: Sequence[int], span_ms: int) -> asyncio.Future[None]:
+        """Hold them for so long from now. The answer may be waited for, and need not be."""
+        answer = self._nobody()
+        self.add(row, offsets, Action.EXTEND, span_ms, "", answer)
+        return answer
+
+    def _nobody(self) -> asyncio.Future[None]:
+        """Waits for a settlement, and does not care."""
+        ignored: asyncio.Future[None] = self._loop.create_future()
+        ignored.add_done_callback(lambda future: future.cancelled() or future.exception())
+        return ignored
+
+    async def flush(self) -> None:
+        """Wait until everything decided so far has its answer. What is decided meanwhile is not waited for."""
+        due = self._answered + len(self._under_way) + len(self._inbox)
+        if self._answered < due and self._closed is None:
+            reached: asyncio.Future[None] = self._loop.create_future()
+            self._flushes.append((due, reached))
+            await reached
+
+    async def close(self) -> None:
+        """What has no answer yet is refused."""
+        self._closed = Unavailable("the consumer was closed before the broker answered")
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        self._give_up()
+
+    def _start(self) -> None:
+        self._woken = False
+        if self._closed is not None:
+            self._give_up()
+        elif self._task is None and self._inbox:
+            self._task = self._loop.create_task(self._work())
+
+    def _give_up(self) -> None:
+        assert self._closed is not None
+        while self._under_way or self._inbox:
+            decisions = self._under_way or self._take()
+            self._refuse(decisions, self._closed)
+            self._done(decisions)
+
+    async def _work(self) -> None:
+        try:
+            while self._inbox:
+                self._under_way = decisions = self._take()
+                await self._settle(decisions)
+                self._done(decisions)
+        finally:
+            self._task = None
+
+    def _done(self, decisions: list[_Decision]) -> None:
+        self._under_way = []
+        self._answered += len(decisions)
+        while self._flushes and self._flushes[0][0] <= self._answered:
+            reached = self._flushes.popleft()[1]
+            if not reached.done():
+                reached.set_result(None)
+
+    def _take(self) -> list[_Decision]:
+        """The next ones that are the same decision, as many as one request may have; order among others is kept."""
+        inbox = self._inbox
+        first = inbox.popleft()
+        taken = [first]
+        _, offsets, action, argument, reason, _ = first
+        count = len(offsets)
+        while inbox:
+            following = inbox[0]
+            if following.action is not action or following.argument != argument or following.reason != reason:
+                break
+            count += len(following.offsets)
+            if count > limits.MAX_HANDLES:
+                break
+            taken.append(inbox.popleft())
+        return taken
+
+    async def _settle(self, decisions: list[_Decision]) -> None:
+        _, _, action, argument, reason, _ = decisions[0]
+        by_row: dict[Row, list[int]] = {}
+        for decision in decisions:
+            offsets = by_row.get(decision.row)
+            if offsets is None:
+                by_row[decision.row] = [*decision.offsets]
+            else:
+                offsets += decision.offsets
+        twice = False
+        if action is not Action.EXTEND:
+            for row, offsets in by_row.items():
+                before = len(row.settled)
+                row.settled.update(offsets)
+                twice |= len(row.settled) - before < len(offsets)
+        what = [(row.delivered, offsets) for row, offsets in by_row.items()]
+        try:
+            refused = await self._send(action, what, argument, reason)
+        except Exception as error:
+            if action is not Action.EXTEND:
+                for row, offsets in by_row.items():
+                    row.settled.difference_update(offsets)
+            if not isinstance(error, GoQueueError):
+                log.exception("settling broke")
+                error = GoQueueError(f"settling broke: {type(error).__name__}: {error}")
+            self._refuse(decisions, error)
+            return
+        found: dict[Row, set[int]] = {}
+        if refused:
+            rows = {id(row.delivered): row for row in by_row}
+            found = {rows[id(delivered)]: set(offsets) for delivered, offsets in refused}
+            for row, lost in found.items():
+                row.settled.update(lost)  # also of an extension: somebody else has them, or nobody
+        for row in by_row if action is not Action.EXTEND else found:
+            self._on_settled(row)
+        self._report(decisions, found, twice)
+
+    async def _send(
+        self, action: Action, what: list[tuple[Delivered, list[int]]], argument: int, reason: str
+    ) -> list[tuple[Delivered, Iterable[int]]]:
+        """What was refused. Tried until there is an answer, or one that trying again does not change."""
+        failures = 0
+        may_be_done = False
+        while True:
+            sent = False
+            try:
+                member = self._member()
+                if member is None:
+                    raise Unavailable("the consumer has not joined its group yet")
+                member.connection = await self._link.get()
+                sent = True
+                if may_be_done and action is Action.ACK:
+                    return await member.settle(Action.ACK_AGAIN, what, argument, reason)
+                refused = await member.settle(action, what, argument, reason)
+                return [] if may_be_done and action is not Action.EXTEND else refused
+            except GoQueueError as error:
+                if not error.retriable or self._closed is not None:
+                    raise
+                failures += 1
+                may_be_done |= sent and not isinstance(error, Busy | Draining)
+            await asyncio.sleep(backoff_s(failures))
+
+    def _report(self, decisions: list[_Decision], refused: dict[Row, set[int]], twice: bool) -> None:
+        """`twice`: some may be named by two decisions of this request, and the second one is refused."""
+        if not refused and not twice:
+            for decision in decisions:
+                receiver = decision.receiver
+                if receiver is not None and not receiver.done():
+                    receiver.set_result(None)
+            return
+        error = StaleHandle(_STALE)
+        seen: set[tuple[Row, int]] = set()
+        for decision in decisions:
+            row = decision.row
+            bad = refused.get(row, _NONE)
+            mine = [offset for offset in decision.offsets if offset in bad or (row, offset) in seen]
+            if twice:
+                seen.update([(row, offset) for offset in decision.offsets])
+            self._answer(decision, mine, error)
+
+    def _refuse(self, decisions: list[_Decision], error: GoQueueError) -> None:
+        for decision in decisions:
+            self._answer(decision, decision.offsets, error)
+
+    def _answer(self, decision: _Decision, refused: Sequence[int], error: GoQueueError) -> None:
+        receiver = decision.receiver
+        if receiver is not None:
+            if not receiver.done():
+                receiver.set_exception(repeat(error)) if len(refused) else receiver.set_result(None)
+            return
+        delivered = decision.row.delivered
+        for offset in refused:
+            try:
+                self._on_error(
+                    Refused(delivered.topic, delivered.partition, offset, decision.action.name.lower(), repeat(error))
+                )
+            except Exception:
+                log.exception("what was told of a refused %s broke", decision.action.name.lower())

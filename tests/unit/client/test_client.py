@@ -1,0 +1,145 @@
+"""The front door: addresses, operations by their names, and what may be asked twice."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import goqueue
+from goqueue.api.operations import BY_NAME
+from goqueue.client.client import DEFAULT_ADDRESS, REPEATABLE, AsyncClient
+from goqueue.client.consumer import AsyncConsumer
+from goqueue.client.producer import AsyncProducer
+from goqueue.client.reader import AsyncReader
+from goqueue.model.errors import InvalidRequest, ProtocolError, Unavailable, UnknownOperation, UnknownTopic
+from goqueue.wire.codes import CODES
+from tests.support.broker_server import running_server
+from tests.support.loop import run
+from tests.unit.client.fake_broker import HOST, Peer, serving
+
+
+def test_the_address_is_that_of_a_broker_as_it_is_started() -> None:
+    client = AsyncClient()
+    assert f"{client._endpoint.host}:{client._endpoint.port}" == DEFAULT_ADDRESS
+    with pytest.raises(InvalidRequest, match="is no address"):
+        AsyncClient("nowhere")
+
+
+def test_any_operation_is_called_by_its_name_with_the_fields_of_its_path(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with running_server(tmp_path) as server, AsyncClient(server.endpoints["wire"]) as client:
+            await client.call("create_topic", name="orders", num_partitions=2)
+            assert (await client.call("describe_topic", topic="orders"))["partitions"] == 2
+            with pytest.raises(UnknownTopic):
+                await client.call("describe_topic", topic="nothing")
+
+    run(go())
+
+
+@pytest.mark.parametrize("operation", ["", "fly", *(name for name in CODES if name.endswith("_block"))])
+def test_what_is_no_operation_with_fields_is_refused_before_it_is_sent(operation: str) -> None:
+    async def go() -> None:
+        with pytest.raises(UnknownOperation, match="there is no operation"):
+            await AsyncClient("127.0.0.1:1").call(operation)
+
+    run(go())
+
+
+def test_only_what_changes_nothing_or_the_same_again_is_asked_twice() -> None:
+    assert set(CODES) >= REPEATABLE
+    for name in REPEATABLE & set(BY_NAME):
+        assert BY_NAME[name].method == "GET" or name in {"heartbeat", "metadata", "producer_heartbeat"}, name
+
+
+def test_what_reads_is_asked_again_when_the_connection_is_lost_and_what_changes_is_not() -> None:
+    async def go() -> None:
+        asked: list[int] = []
+
+        async def talk(peer: Peer) -> None:
+            request = await peer.read()
+            asked.append(request.operation)
+            if len(asked) > 1:
+                peer.reply(request, msgspec.json.encode({"topics": []}))
+                await peer.read_all()
+
+        async with serving(talk) as port:
+            async with AsyncClient(f"{HOST}:{port}") as client:
+                assert (await client.list_topics()).topics == []
+            asked.clear()
+            async with AsyncClient(f"{HOST}:{port}") as client:
+                with pytest.raises(Unavailable):
+                    await client.create_topic("orders")
+            assert asked == [CODES["create_topic"]]
+
+    run(go())
+
+
+def test_a_reply_that_is_not_understood_says_so() -> None:
+    async def go() -> None:
+        async def talk(peer: Peer) -> None:
+            peer.reply(await peer.read(), b'{"topics":5}')
+            await peer.read_all()
+
+        async with serving(talk) as port, AsyncClient(f"{HOST}:{port}") as client:
+            with pytest.raises(ProtocolError, match="the reply to list_topics is not understood"):
+                await client.list_topics()
+
+    run(go())
+
+
+def test_a_closed_client_asks_nothing_more() -> None:
+    async def go() -> None:
+        client = AsyncClient("127.0.0.1:1")
+        await client.close()
+        await client.close()
+        with pytest.raises(Unavailable, match="this client is closed"):
+            await client.list_topics()
+
+    run(go())
+
+
+def test_producers_consumers_and_readers_are_made_without_a_broker() -> None:
+    async def go() -> None:
+        client = AsyncClient("127.0.0.1:1")
+        made: list[Any] = [client.producer(), client.consumer("billing", ["orders"]), client.reader("orders")]
+        assert [type(each) for each in made] == [AsyncProducer, AsyncConsumer, AsyncReader]
+        assert isinstance(made[0], AsyncProducer)
+        await made[0].close()
+        assert len(asyncio.all_tasks()) == 1, "nothing goes on behind this"
+
+    run(go())
+
+
+def test_closing_a_client_flushes_its_producers_and_closes_the_rest(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with running_server(tmp_path) as server:
+            client = AsyncClient(server.endpoints["wire"])
+            await client.create_topic("orders", partitions=1)
+            producer, reader = client.producer(), client.reader("orders")
+            for number in range(100):
+                producer.enqueue("orders", str(number))
+            await client.close()
+            assert (producer.closed, reader.closed) == (True, True)
+            with pytest.raises(Unavailable, match="closed"):
+                client.producer()
+            async with AsyncClient(server.endpoints["wire"]) as other:
+                assert (await other.describe_topic("orders")).total_messages == 100
+
+    run(go())
+
+
+def test_a_client_belongs_to_one_event_loop(tmp_path: Path) -> None:
+    made: list[AsyncClient] = []
+
+    async def use(address: str) -> None:
+        if not made:
+            made.append(AsyncClient(address))
+        await made[0].version()
+
+    with goqueue.embedded(str(tmp_path)) as broker, asyncio.Runner() as first:
+        first.run(use(broker.endpoints["wire"]))
+        with pytest.raises(InvalidRequest, match="one event loop"):
+            asyncio.run(use(broker.endpoints["wire"]))
+        first.run(made[0].close())

@@ -1,0 +1,330 @@
+"""Publishing without a loop, with a real broker in another thread."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import goqueue
+from goqueue.client import sending
+from goqueue.client.receipts import Outcome
+from goqueue.client.sync.client import Client
+from goqueue.model.errors import (
+    BufferFull,
+    GoQueueError,
+    InvalidRequest,
+    Unavailable,
+    UnknownPartition,
+    UnknownTopic,
+)
+from goqueue.model.limits import KIB
+
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with (
+        goqueue.embedded(str(tmp_path_factory.mktemp("broker")), grpc="off") as broker,
+        Client(broker.endpoints["wire"]) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def topic(client: Client, request: pytest.FixtureRequest) -> str:
+    """One of the test's own, with three partitions."""
+    name = request.node.name.removeprefix("test_")[:60].rstrip("_")
+    client.create_topic(name, partitions=3)
+    return str(name)
+
+
+def beside(work: Callable[[], Any]) -> "Future[Any]":
+    """In a thread of its own; that it does not end does not keep the tests from ending."""
+    future: Future[Any] = Future()
+
+    def go() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=go, daemon=True).start()
+    return future
+
+
+def values(client: Client, topic: str, partition: int | None = None) -> list[str]:
+    with client.reader(topic, partitions=None if partition is None else [partition]) as reader:
+        return [(each.value or b"").decode() for each in reader]
+
+
+# --- receipts and order
+
+
+def test_a_receipt_says_where_the_message_is(client: Client, topic: str) -> None:
+    with client.producer() as producer:
+        receipts = [producer.send(topic, value, partition=1) for value in "abc"]
+    assert [(each.topic, each.partition, each.offset) for each in receipts] == [(topic, 1, at) for at in range(3)]
+    assert values(client, topic, 1) == ["a", "b", "c"]
+
+
+def test_after_a_flush_everything_enqueued_is_there_in_order(client: Client, topic: str) -> None:
+    expected = [str(number) for number in range(3000)]
+    with client.producer(linger=60, batch_bytes=16 * KIB) as producer:  # the flush does not wait for the linger
+        for value in expected:
+            producer.enqueue(topic, value, partition=0)
+        producer.flush()
+        assert values(client, topic, 0) == expected
+
+
+def test_the_end_of_a_with_flushes(client: Client, topic: str) -> None:
+    with client.producer(linger=60) as producer:
+        producer.enqueue(topic, "a")
+    assert values(client, topic) == ["a"]
+
+
+def test_what_is_enqueued_and_sent_by_one_thread_keeps_its_order(client: Client, topic: str) -> None:
+    with client.producer(linger=60) as producer:
+        for number in range(0, 20, 2):
+            producer.enqueue(topic, str(number), partition=0)
+            producer.send(topic, str(number + 1), partition=0)
+    assert values(client, topic, 0) == [str(number) for number in range(20)]
+
+
+def test_four_threads_enqueue_everything_once_and_each_in_order(client: Client, topic: str) -> None:
+    count = 1500
+
+    def work(name: str) -> None:
+        for number in range(count):
+            producer.enqueue(topic, f"{name} {number}", key=f"{name} {number % 5}")
+
+    with client.producer(batch_bytes=16 * KIB, buffer_bytes=128 * KIB) as producer, ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(work, name) for name in "abcd"]:
+            done.result(PATIENCE_S)
+        producer.flush()
+        found: dict[tuple[str, int], list[int]] = {}
+        for value in values(client, topic):
+            name, number = value.split()
+            found.setdefault((name, int(number) % 5), []).append(int(number))
+    assert found == {(name, rest): [*range(rest, count, 5)] for name in "abcd" for rest in range(5)}
+
+
+def test_a_message_that_cannot_be_one_is_refused_at_once(client: Client, topic: str) -> None:
+    with client.producer() as producer:
+        with pytest.raises(UnknownPartition):
+            producer.enqueue(topic, "a", partition=3)
+        with pytest.raises(InvalidRequest):
+            producer.enqueue(topic, "a", priority="urgent")
+        with pytest.raises(UnknownTopic):
+            producer.enqueue("nowhere", "a")
+        with pytest.raises(UnknownTopic):
+            producer.send("nowhere", "a")
+        producer.flush()
+    assert values(client, topic) == []
+
+
+# --- room
+
+
+def test_without_a_broker_room_is_waited_for_and_then_it_is_full(tmp_path: Path) -> None:
+    with goqueue.embedded(str(tmp_path), grpc="off") as broker:
+        client = Client(broker.endpoints["wire"])
+        client.create_topic("orders", partitions=1)
+        producer = client.producer(linger=60, batch_bytes=16 * KIB, buffer_bytes=64 * KIB, max_block=0.03)
+        producer.send("orders", "a")
+    sent: list[int] = []
+
+    def fill() -> None:
+        while True:
+            producer.enqueue("orders", b"x" * 1000)
+            sent.append(1000)
+
+    with pytest.raises(BufferFull, match="no room for more messages"):
+        fill()
+    assert 30_000 < sum(sent) <= 64 * KIB
+    with pytest.raises(BufferFull):
+        producer.enqueue("orders", b"x" * 1000)
+    client.close()
+
+
+def test_threads_share_room_and_none_is_told_too_early_that_there_is_none(client: Client, topic: str) -> None:
+    def work(name: str) -> None:
+        for number in range(400):
+            producer.enqueue(topic, name.encode() * 500, key=f"{name}{number % 3}")
+
+    with client.producer(batch_bytes=16 * KIB, buffer_bytes=48 * KIB) as producer, ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(work, name) for name in "abcd"]:
+            done.result(PATIENCE_S)
+    assert len(values(client, topic)) == 1600
+
+
+def test_who_waits_for_room_hears_that_the_producer_was_closed(tmp_path: Path) -> None:
+    outcomes: list[Outcome] = []
+    with goqueue.embedded(str(tmp_path), grpc="off") as broker:
+        client = Client(broker.endpoints["wire"], request_timeout=0.3)
+        client.create_topic("orders", partitions=1)
+        producer = client.producer(batch_bytes=16 * KIB, buffer_bytes=32 * KIB, on_batch=outcomes.append)
+        producer.send("orders", "a")
+
+    taken: list[int] = []
+
+    def fill() -> None:
+        while True:
+            producer.enqueue("orders", b"x" * 1000)
+            taken.append(1)
+
+    filling = beside(fill)
+    while not producer._sender.room.is_wanted:
+        pass
+    beside(client.close).result(PATIENCE_S)
+    with pytest.raises(Unavailable, match="closed"):
+        filling.result(PATIENCE_S)
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    assert sum(outcome.messages for outcome in failed) == len(taken) > 0, "all are told what became of them"
+
+
+# --- failures
+
+
+def test_a_flush_raises_what_failed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "SWEEP_S", 0.02)
+    with goqueue.embedded(str(tmp_path), grpc="off") as broker:
+        client = Client(broker.endpoints["wire"])
+        client.create_topic("orders", partitions=1)
+        producer = client.producer(delivery_timeout=0.1)
+        producer.send("orders", "a")
+    producer.enqueue("orders", "b")
+    with pytest.raises(GoQueueError):
+        producer.flush()
+    producer.flush()
+    producer.enqueue("orders", "c")
+    with pytest.raises(GoQueueError):
+        producer.close()
+    client.close()
+
+
+def test_an_error_in_the_body_comes_with_what_could_not_be_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "SWEEP_S", 0.02)
+
+    def work() -> None:
+        with client.producer(delivery_timeout=0.1) as producer:
+            with broker:
+                producer.send("orders", "a")
+            producer.enqueue("orders", "b")
+            raise ZeroDivisionError
+
+    broker = goqueue.embedded(str(tmp_path), grpc="off")
+    with broker:
+        address = broker.endpoints["wire"]
+        with Client(address) as first:
+            first.create_topic("orders", partitions=1)
+    broker = goqueue.embedded(str(tmp_path), wire=address, grpc="off")
+    with Client(address) as client:
+        with pytest.raises(ZeroDivisionError) as caught:
+            work()
+        assert "the producer could not publish everything" in caught.value.__notes__[0]
+
+
+def test_a_closed_producer_publishes_nothing_more(client: Client, topic: str) -> None:
+    with client.producer() as producer:
+        producer.send(topic, "a")
+    producer.close()
+    for work in (producer.send, producer.enqueue):
+        with pytest.raises(Unavailable, match="closed"):
+            work(topic, "b")
+    assert values(client, topic) == ["a"]
+
+
+def test_what_threads_enqueue_while_a_producer_closes_is_published_or_refused(client: Client, topic: str) -> None:
+    """Never taken and then forgotten."""
+
+    def work() -> int:
+        taken = 0
+        try:
+            while True:
+                producer.enqueue(topic, "x")
+                taken += 1
+        except Unavailable:
+            return taken
+
+    failed: list[int] = []
+    taken = 0
+    for _ in range(5):
+        producer = client.producer(
+            linger=0.0, on_batch=lambda outcome: failed.append(outcome.messages) if outcome.error is not None else None
+        )
+        threads = [beside(work) for _ in range(2)]
+        producer.send(topic, "x")
+        producer.close()
+        taken += 1 + sum(thread.result(PATIENCE_S) for thread in threads)
+    published = len(values(client, topic))
+    assert published <= taken <= published + sum(failed), "what failed may have been published"
+
+
+# --- callbacks
+
+
+def test_batches_are_told_of_in_a_thread_of_the_client(client: Client, topic: str) -> None:
+    told: list[tuple[str, int]] = []
+
+    def on_batch(outcome: Outcome) -> None:
+        told.append((threading.current_thread().name, outcome.messages))
+
+    with client.producer(on_batch=on_batch) as producer:
+        for number in range(100):
+            producer.enqueue(topic, str(number))
+    assert {name for name, _ in told} == {"goqueue-client"}
+    assert sum(count for _, count in told) == 100
+
+
+def test_a_callback_may_enqueue_and_may_not_wait(client: Client, topic: str) -> None:
+    refusals: list[str] = []
+    answered = threading.Event()
+
+    def on_batch(outcome: Outcome) -> None:
+        if answered.is_set():
+            return
+        works: tuple[Callable[[], object], ...] = (
+            lambda: producer.send(topic, "b"), producer.flush, producer.close, client.list_topics, client.close,
+        )  # fmt: skip
+        for work in works:
+            try:
+                work()
+            except Unavailable as error:
+                refusals.append(str(error))
+        producer.enqueue(topic, "c")
+        answered.set()
+
+    with client.producer(on_batch=on_batch) as producer:
+        producer.send(topic, "a")
+        assert answered.wait(PATIENCE_S)
+    assert len(refusals) == 5
+    assert all("a callback of this client cannot wait" in each for each in refusals)
+    assert sorted(values(client, topic)) == ["a", "c"]
+
+
+# --- a broker that comes back
+
+
+def test_nothing_is_lost_or_doubled_when_the_broker_is_away_for_a_while(tmp_path: Path) -> None:
+    expected = [str(number) for number in range(600)]
+    with goqueue.embedded(str(tmp_path), grpc="off") as broker:
+        address = broker.endpoints["wire"]
+        client = Client(address)
+        client.create_topic("orders", partitions=1)
+        producer = client.producer(batch_messages=50)
+        for value in expected[:200]:
+            producer.enqueue("orders", value)
+    for value in expected[200:400]:
+        producer.enqueue("orders", value)
+    with goqueue.embedded(str(tmp_path), wire=address, grpc="off"):
+        for value in expected[400:]:
+            producer.enqueue("orders", value)
+        producer.close()
+        assert values(client, "orders") == expected
+        client.close()
