@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from goqueue.broker.partitioner import partition_of
+from goqueue.codec.partitioning import partition_of
 from goqueue.model import limits
 from tests.support.broker import Answer, RunningBroker, refusal, running_broker
 

@@ -16,8 +16,9 @@ import requests
 import schemathesis
 from schemathesis.schemas import BaseSchema
 
-from goqueue.api import openapi, pages, shapes
+from goqueue.api import openapi, pages
 from goqueue.model import limits
+from goqueue.wire import shapes
 from tests.support.broker import PATIENCE_S, RunningBroker, running_broker
 
 AnyCase = schemathesis.Case[Any]

@@ -101,11 +101,20 @@ def _can_encode(stream: TextIO, text: str) -> bool:
 
 
 def emit(text: str) -> None:
-    """Text on stdout as it is. Everything printed goes through here or `print_json`."""
+    """Text on stdout as it is. Everything printed goes through here, `emit_bytes` or `print_json`."""
     try:
         sys.stdout.write(text)
         if sys.stdout.isatty():
             sys.stdout.flush()
+    except OSError as error:
+        _lose_output(error)
+
+
+def emit_bytes(data: bytes) -> None:
+    """Somebody's bytes as they are, for a program: not where a terminal could act on them."""
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
     except OSError as error:
         _lose_output(error)
 

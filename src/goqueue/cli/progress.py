@@ -3,10 +3,19 @@
 import sys
 import time
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from goqueue.cli.output import show_size
@@ -16,35 +25,41 @@ _PATIENCE_S: Final = 0.5
 
 
 class _Speed(ProgressColumn):
-    """Bytes a second, in the units of everything else here."""
+    """How much a second, in the units of everything else here."""
+
+    def __init__(self, *, of_bytes: bool) -> None:
+        super().__init__()
+        self._of_bytes = of_bytes
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{show_size(int(speed))}/s", style="progress.data.speed")
+        if speed is None:
+            return Text("")
+        return Text(f"{show_size(int(speed)) if self._of_bytes else f'{speed:,.0f}'}/s", style="progress.data.speed")
 
 
-class Meter:
-    """Tell it how many bytes were done; `total` None when nobody knows how many there are."""
+class _Bar:
+    """Tell it how much was done; `total` None when nobody knows how much there is."""
 
-    def __init__(self, label: str, total: int | None) -> None:
+    def __init__(self, label: str, total: int | None, *columns: ProgressColumn) -> None:
         self._progress: Progress | None = None
         if sys.stderr.isatty():
-            columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(binary_units=True))
             console = Console(stderr=True, markup=False, emoji=False, highlight=False)
-            self._progress = Progress(*columns, _Speed(), TimeRemainingColumn(), console=console, transient=True)
+            first = (TextColumn("{task.description}", markup=False), BarColumn())
+            self._progress = Progress(*first, *columns, TimeRemainingColumn(), console=console, transient=True)
             self._task = self._progress.add_task(label, total=total)
         self._begun = time.monotonic()
         self._showing = False
 
-    def advance(self, size: int) -> None:
+    def advance(self, amount: int) -> None:
         if self._progress is None:
             return
-        self._progress.advance(self._task, size)
+        self._progress.advance(self._task, amount)
         if not self._showing and time.monotonic() - self._begun > _PATIENCE_S:
             self._progress.start()
             self._showing = True
 
-    def __enter__(self) -> "Meter":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -52,3 +67,17 @@ class Meter:
     ) -> None:
         if self._progress is not None and self._showing:
             self._progress.stop()
+
+
+class Meter(_Bar):
+    """Of work that is measured in bytes."""
+
+    def __init__(self, label: str, total: int | None) -> None:
+        super().__init__(label, total, DownloadColumn(binary_units=True), _Speed(of_bytes=True))
+
+
+class Counter(_Bar):
+    """Of work that is counted."""
+
+    def __init__(self, label: str, total: int) -> None:
+        super().__init__(label, total, MofNCompleteColumn(), _Speed(of_bytes=False))

@@ -73,7 +73,7 @@ def test_every_flag_of_the_table_is_an_option() -> None:
 
 
 def test_every_problem_is_a_line_and_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GOQUEUE_GRPC_ADDR", ":9000")
+    monkeypatch.setenv("GOQUEUE_PEERS_ADDR", ":9300")
     result = run("config", "show", "--config", "none.yaml", "--log-level", "loud", "--set", "x")
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -81,7 +81,7 @@ def test_every_problem_is_a_line_and_nothing_is_shown(monkeypatch: pytest.Monkey
         "error: none.yaml: cannot be read: No such file or directory",
         "error: flag --set x: write KEY=VALUE",
         "error: flag --log-level: logging.level is 'loud'; it must be one of debug, info, warn, error",
-        "error: environment GOQUEUE_GRPC_ADDR: broker.listeners.grpc is ':9000'; gRPC is not built yet, "
+        "error: environment GOQUEUE_PEERS_ADDR: broker.listeners.internal is ':9300'; several nodes are not built yet, "
         "so it must be off",
     ]
 

@@ -1,0 +1,125 @@
+"""`goqueue-cli bench`: produce, consume, latency, end-to-end, on a topic of its own that is gone afterwards."""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+
+import typer
+
+from goqueue.cli.remote.broker import Broker, run
+from goqueue.cli.remote.chosen import OutputFormat, add, group, output, with_options
+from goqueue.cli.remote.names import option, topics
+from goqueue.cli.remote.showing import print_data
+from goqueue.cli.remote.typed import check_number
+from goqueue.model.errors import GoQueueError
+from goqueue.wire.shapes.messages import AcksName
+
+if TYPE_CHECKING:
+    from goqueue import AsyncClient
+    from goqueue.cli.remote.bench_gauge import Gauge
+    from goqueue.cli.remote.bench_loads import Load
+
+app = group("bench", "Measure throughput and latency of a broker.")
+
+OPTIONS: Final[dict[str, Any]] = {
+    "messages": Annotated[int, option("--messages -n", "COUNT", "How many messages.")],
+    "size": Annotated[int, option("--size -s", "BYTES", "How large each of them is.")],
+    "batch": Annotated[int, option("--batch", "COUNT", "Messages in a batch, at most.")],
+    "in_flight": Annotated[int, option("--in-flight", "COUNT", "Messages under way at a time, without an answer.")],
+    "partitions": Annotated[int, option("--partitions -p", "COUNT", "Partitions of the topic that is made.")],
+    "keys": Annotated[int, option("--keys", "COUNT", "Different keys; 0 for messages without one.")],
+    "acks": Annotated[AcksName, typer.Option("--acks", help="What counts as an answer.")],
+    "rate": Annotated[float, option("--rate", "NUMBER", "Messages a second; 0 for as many as it can be.")],
+    "topic": Annotated[
+        str | None, option("--topic", "TOPIC", "On this topic, which stays; without it on one of its own.", topics)
+    ],
+}
+_LEAST: Final = {"messages": 1, "size": 8, "batch": 1, "in_flight": 1, "partitions": 1, "keys": 0, "rate": 0}
+"""A message carries the time it was sent: 8 bytes."""
+_USUAL: Final = {"size": 100, "keys": 0, "acks": "leader"}
+
+
+class Bench(NamedTuple):
+    help: str
+    defaults: dict[str, Any]
+
+
+BENCHES: Final = {
+    "produce": Bench(
+        "How many messages a second one producer publishes. The latency is that of some of them.",
+        {"messages": 200_000, "batch": 10_000, "in_flight": 100_000, "partitions": 3},
+    ),
+    "consume": Bench(
+        "How many messages a second one member of a group takes and acks. They are published first. The latency is "
+        "that of a poll.",
+        {"messages": 200_000, "batch": 1000, "in_flight": 20_000, "partitions": 3},
+    ),
+    "latency": Bench(
+        "How long a message takes to be answered, with so many under way at a time.",
+        {"messages": 5000, "batch": 10_000, "in_flight": 1, "partitions": 1},
+    ),
+    "end-to-end": Bench(
+        "How long a message takes from a producer to a consumer of a group.",
+        {"messages": 5000, "batch": 1000, "in_flight": 20_000, "partitions": 1, "rate": 1000.0},
+    ),
+}
+
+
+def _command(name: str, bench: Bench) -> Callable[..., None]:
+    def command(**given: Any) -> None:
+        _bench(name, **given)
+
+    command.__doc__ = bench.help
+    defaults = {**_USUAL, **bench.defaults}
+    return with_options(command, {one: OPTIONS[one] for one in OPTIONS if one in defaults or one == "topic"}, defaults)
+
+
+def _bench(name: str, *, topic: str | None, rate: float = 0.0, **numbers: Any) -> None:
+    from goqueue.cli.remote.bench_gauge import Gauge
+    from goqueue.cli.remote.bench_loads import LOADS, Load
+
+    load = Load(rate=rate, **numbers)
+    for field, least in _LEAST.items():
+        check_number(f"--{field.replace('_', '-')}", getattr(load, field), least=least)
+    gauge = Gauge(name, load.messages, load.size)
+    used = topic or f"bench-{secrets.token_hex(4)}"
+    run(lambda broker: _measure(broker, LOADS[name], load, gauge, used, own=topic is None))
+    if output() is OutputFormat.TABLE:
+        gauge.print()
+    else:
+        print_data({"benchmark": name, "topic": used, **load._asdict(), **gauge.numbers()})
+
+
+async def _measure(
+    broker: Broker,
+    work: "Callable[[AsyncClient, str, str, Load, Gauge], Awaitable[None]]",
+    load: "Load",
+    gauge: "Gauge",
+    topic: str,
+    *,
+    own: bool,
+) -> None:
+    """On a topic that is made for it, and gone afterwards, also after Ctrl-C."""
+    used_group = f"bench-{secrets.token_hex(4)}"
+    if own:
+        await broker.call("create_topic", name=topic, num_partitions=load.partitions)
+    else:
+        await broker.call("describe_topic", topic=topic)
+    try:
+        async with broker.client() as client:
+            with gauge:
+                await work(client, topic, used_group, load, gauge)
+    finally:
+        await _forget(broker, "delete_group", group=used_group)
+        if own:
+            await _forget(broker, "delete_topic", topic=topic)
+
+
+async def _forget(broker: Broker, operation: str, **fields: Any) -> None:
+    try:
+        await broker.call_plainly(operation, fields)
+    except GoQueueError:
+        pass  # it was never there
+
+
+add(app, **{name.replace("-", "_"): _command(name, bench) for name, bench in BENCHES.items()})

@@ -1,0 +1,112 @@
+"""Plain reading of a topic: all its partitions at once, merged by time, to where they ended or on and on.
+
+It changes nothing in the broker, and remembers nothing there. Pages are fetched as they are needed.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any, Final, NamedTuple
+
+from goqueue.cli.remote.broker import Broker
+from goqueue.model import limits
+from goqueue.model.errors import InvalidRequest, UnknownPartition
+
+Message = dict[str, Any]
+_LOOK_AGAIN_S: Final = 0.2
+_PAGE: Final = 200
+"""Messages that are handed on at once."""
+
+
+class Range(NamedTuple):
+    """What to read; times as the API takes them."""
+
+    partition: int | None = None
+    from_offset: int | None = None
+    from_time: str | None = None
+    to_time: str | None = None
+    delayed: bool = False
+    follow: bool = False
+
+
+class _Cursor:
+    """Where reading is in one partition."""
+
+    def __init__(self, broker: Broker, topic: str, partition: int, end: int, wanted: Range) -> None:
+        self._broker = broker
+        self._where = {"topic": topic, "partition": partition}
+        self.end = end
+        self._offset = wanted.from_offset
+        self._first = {} if wanted.from_time is None else {"from_time": wanted.from_time}
+        self._always = {} if wanted.to_time is None else {"to_time": wanted.to_time}
+        if wanted.delayed:
+            self._always["include"] = "delayed"
+        self.buffer: deque[Message] = deque()
+
+    @property
+    def at_end(self) -> bool:
+        return self._offset is not None and self._offset >= self.end
+
+    async def fill(self, limit: int) -> None:
+        """More messages, if there are any before the end."""
+        while not self.buffer and not self.at_end:
+            start = self._first if self._offset is None else {"offset": self._offset}
+            reply = await self._broker.call("read_partition", limit=limit, **self._where, **start, **self._always)
+            self.buffer.extend(reply["messages"])
+            stuck = self._offset == reply["next_offset"]
+            self._offset = reply["next_offset"]
+            if stuck and not self.buffer:
+                self.end = min(self.end, self._offset)
+
+
+async def read(broker: Broker, topic: str, wanted: Range) -> AsyncIterator[list[Message]]:
+    """Messages of all partitions asked for, the oldest first, in pages."""
+    described = await broker.call("describe_topic", topic=topic)
+    ends = {int(number): found["latest"] for number, found in described["partition_offsets"].items()}
+    if wanted.partition is not None:
+        if wanted.partition not in ends:
+            raise UnknownPartition(f"{topic} has no partition {wanted.partition}; it has 0 to {max(ends)}")
+        ends = {wanted.partition: ends[wanted.partition]}
+    elif wanted.from_offset is not None and len(ends) > 1:
+        raise InvalidRequest(f"{topic} has {len(ends)} partitions: say with --partition in which one --from-offset is")
+    if wanted.from_offset is not None and wanted.from_offset > (end := max(ends.values())):
+        raise InvalidRequest(
+            f"--from-offset {wanted.from_offset} is outside {topic}, where the next message gets {end}"
+        )
+    cursors = {number: _Cursor(broker, topic, number, end, wanted) for number, end in sorted(ends.items())}
+    while True:
+        async for found in _merged([*cursors.values()]):
+            yield found
+        if not wanted.follow:
+            return
+        await asyncio.sleep(_LOOK_AGAIN_S)
+        for name, end in (await broker.call("offsets", topic=topic))["offsets"].items():
+            if int(name) in cursors:
+                cursors[int(name)].end = end
+            elif wanted.partition is None:  # it was added meanwhile, and is read from its beginning
+                cursors[int(name)] = _Cursor(broker, topic, int(name), end, Range(delayed=wanted.delayed))
+
+
+async def _merged(cursors: list[_Cursor]) -> AsyncIterator[list[Message]]:
+    limit = max(10, limits.MAX_READ_MESSAGES // len(cursors))
+    page: list[Message] = []
+    while True:
+        empty = [cursor for cursor in cursors if not cursor.buffer and not cursor.at_end]
+        if empty:
+            if page:
+                yield page
+                page = []
+            await asyncio.gather(*(cursor.fill(limit) for cursor in empty))
+        waiting = [cursor for cursor in cursors if cursor.buffer]
+        if not waiting:
+            break
+        if len(waiting) == 1:
+            page.extend(waiting[0].buffer)
+            waiting[0].buffer.clear()
+        else:
+            page.append(min(waiting, key=lambda cursor: str(cursor.buffer[0]["timestamp"])).buffer.popleft())
+        if len(page) >= _PAGE:
+            yield page
+            page = []
+    if page:
+        yield page
