@@ -15,12 +15,12 @@ PIP := $(PY) -m pip --disable-pip-version-check
 RUN_READY := $(VENV)/.goqueue-run
 TEST_READY := $(VENV)/.goqueue-test
 BUILD_INPUTS := pyproject.toml setup.py constraints.txt $(wildcard src/goqueue/codec/*.pyx src/goqueue/codec/*.pxi src/goqueue/codec/*.h)
-CHECKED := src $(foreach room,sim tests bench,$(if $(wildcard $(room)/*.py),$(room)))
+CHECKED := src $(foreach room,sim tests bench examples,$(if $(wildcard $(room)/*.py),$(room)))
 IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint pytest codec bench bench-short sim crash broker-crash group-crash group-rebalance delivery-crash powercut sidecar-powercut delivery-powercut scale clean
+.PHONY: help run test lint pytest codec bench bench-short sim crash broker-crash group-crash group-rebalance delivery-crash client-crash powercut sidecar-powercut delivery-powercut scale clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -77,6 +77,10 @@ group-rebalance: $(TEST_READY) ## measure how long partitions pause while member
 delivery-crash: CYCLES ?= 50
 delivery-crash: $(TEST_READY) ## kill -9 a broker while messages are delayed, delivered and settled (CYCLES=50)
 	$(PY) -m tests.chaos.delivery_kill --cycles $(CYCLES)
+
+client-crash: CYCLES ?= 20
+client-crash: $(TEST_READY) ## kill -9 a broker under programs that use the Python client (CYCLES=20)
+	$(PY) -m tests.chaos.client_kill --cycles $(CYCLES)
 
 powercut: CYCLES ?= 500
 powercut: $(TEST_READY) ## cut the power under a real file system; needs root (CYCLES=500)

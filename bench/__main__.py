@@ -14,7 +14,7 @@ from typing import Final
 
 from rich.console import Console
 
-from bench import broker, delivery, report, storage
+from bench import broker, client, delivery, report, storage
 from bench import codec as codec_bench
 from bench.callers import Refused
 from bench.processes import Failed
@@ -25,6 +25,7 @@ ROOMS: Final[dict[str, dict[str, report.Part]]] = {
     "storage": storage.PARTS,
     "broker": broker.PARTS,
     "delivery": delivery.PARTS,
+    "client": client.PARTS,
 }
 
 QUIET_LOAD: Final = 0.5

@@ -76,7 +76,13 @@ def calls(run: Run) -> Iterator[Figure]:
 
 
 async def _measure(directory: str, generator: Generator, blocks: int, watch: Watch, run: Run) -> list[Figure]:
-    flags = {"--http": "off", "--wire": "127.0.0.1:0", "--metrics": "off", "--data-dir": f"{directory}/data"}
+    flags = {
+        "--http": "off",
+        "--wire": "127.0.0.1:0",
+        "--grpc": "off",
+        "--metrics": "off",
+        "--data-dir": f"{directory}/data",
+    }
     server = await Server.start(load(file=None, environ={}, flags=flags, is_root=False))
     try:
         address = server.endpoints["wire"]

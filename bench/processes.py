@@ -163,7 +163,8 @@ class BrokerProcess(Child):
     """`goqueue serve` with everything at its default, on free ports."""
 
     def __init__(self, directory: str, **flags: str) -> None:
-        chosen = {"http": "127.0.0.1:0", "wire": "127.0.0.1:0", "metrics": "off", "log_level": "warn", **flags}
+        doors = dict.fromkeys(("http", "grpc", "wire"), "127.0.0.1:0")
+        chosen = {**doors, "metrics": "off", "log_level": "warn", **flags}
         words = [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", value)]
         begin = time.perf_counter()
         super().__init__(
@@ -181,3 +182,5 @@ class BrokerProcess(Child):
             raise
         self.http = endpoints["http"]
         self.wire = endpoints["wire"]
+        self.grpc = endpoints.get("grpc", "")
+        """Empty where that door is closed."""

@@ -55,12 +55,17 @@ def amount(value: float | None, unit: str) -> str:
     return f"{value:,.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
 
 
+def _round(target: float) -> str:
+    return f"{target:,.0f}" if target >= 1000 else f"{target:,.3g}"
+
+
 def show(console: Console, title: str, figures: list[Figure]) -> None:
     table = Table(title=title, title_justify="left")
     for column in ("what", "today", "target", "", "how"):
         table.add_column(column, justify="right" if column in ("today", "target") else "left")
     for figure in figures:
-        target = "" if figure.target is None else f"{'<=' if figure.at_most else '>='} {figure.target:,g} {figure.unit}"
+        bound = "<=" if figure.at_most else ">="
+        target = "" if figure.target is None else f"{bound} {_round(figure.target)} {figure.unit}"
         verdict = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}[figure.met]
         table.add_row(figure.name, amount(figure.value, figure.unit), target, verdict, figure.note)
     console.print(table)

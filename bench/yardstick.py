@@ -2,7 +2,8 @@
 
 It speaks the same frames and does what no broker can leave out: check and stamp each block, write it to its
 partition's file, answer; read, check, send. No index, no views, no producers, no limits, no meters, no fsync. It
-knows where an offset lies because all records have one size: with others its answers would be wrong.
+knows where an offset lies because all records have one size: with others its answers would be wrong. A producer of the
+public client can publish to it: it is told which partitions a topic has, and gets an id that nobody looks at.
 """
 
 import asyncio
@@ -84,12 +85,25 @@ class Yard:
             for number in range(request["num_partitions"]):
                 self.partitions[self._last_id, number] = Partition(f"{self._directory}/{name}-{number}")
             return {"topic_id": f"{self._last_id:016x}"}
+        if operation == CODES["metadata"]:
+            topics = [self._describe(name) for name in request["topics"] if name in self._topics]
+            return {"cluster_id": "", "node_id": "", "topics": topics, "producer": {}, "consumer": {}}
         if operation == CODES["delete_topic"]:
             topic_id = self._topics.pop(request["topic"])
             for key in [key for key in self.partitions if key[0] == topic_id]:
                 self.partitions.pop(key).remove()
             return {}
         raise ValueError(f"the yardstick has no operation {operation}")
+
+    def _describe(self, name: str) -> dict[str, Any]:
+        topic_id = self._topics[name]
+        partitions = sum(key[0] == topic_id for key in self.partitions)
+        return {
+            "name": name,
+            "topic_id": f"{topic_id:016x}",
+            "partitions": partitions,
+            "max_message_bytes": limits.MAX_BLOCK_BYTES,
+        }
 
 
 class Connection(asyncio.BufferedProtocol):

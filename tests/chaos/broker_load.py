@@ -18,8 +18,8 @@ from typing import Any, Final
 import msgspec
 
 from goqueue import codec
+from goqueue.client.block_producer import BlockProducer
 from goqueue.client.connection import Connection
-from goqueue.client.producer import BlockProducer
 from goqueue.model.limits import KIB
 from goqueue.model.publishing import Acks, Durability
 from goqueue.model.record import Extension, Producer, Record

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from goqueue import codec
-from goqueue.api.shapes.fields import LANE_NAMES
 from goqueue.client.member import Delivered, Member
 from goqueue.model.errors import StaleHandle
 from goqueue.model.times import parse_time
+from goqueue.wire.shapes.fields import LANE_NAMES
 from tests.chaos.delivery_actor import IN_DOUBT, MAX_RETRIES, TOPIC, VISIBILITY_MS, Actor, Book, now_ms
 from tests.support.delivery_doors import Caller, HttpCaller, WireCaller
 from tests.support.delivery_ledger import DONE, NOT_TOLD, STALE, Place, Received, Rules, Verb

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, Final, NamedTuple
 
 from goqueue import codec
-from goqueue.api.shapes.fields import LANE_NAMES
 from goqueue.model.errors import Conflict, GoQueueError
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Extension, Record
 from goqueue.model.times import parse_time
+from goqueue.wire.shapes.fields import LANE_NAMES
 from tests.chaos.delivery_actor import IN_DOUBT, NO_ANSWER, PARTITIONS, TOPIC, Actor, Book, Pending, now_ms
 from tests.chaos.delivery_consumers import CONSUMERS, SEATS
 from tests.support.delivery_doors import HttpCaller, WireCaller

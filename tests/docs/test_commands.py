@@ -17,6 +17,7 @@ import pytest
 from tests.docs.markdown import ROOT, Block, blocks, documents
 
 VENV = Path(sys.prefix)
+READY = ROOT / "tests" / "docs" / "ready_command.py"
 
 # Targets that do not belong inside a test, and why; of these only `make -n` is run.
 NOT_RUN_HERE = {
@@ -30,6 +31,7 @@ NOT_RUN_HERE = {
     "group-crash": "kills for minutes",
     "group-rebalance": "measures, which a suite beside it would disturb",
     "delivery-crash": "kills for minutes",
+    "client-crash": "kills for minutes",
     "powercut": "needs root and a loop device",
     "sidecar-powercut": "needs root and a loop device",
     "delivery-powercut": "needs root and a loop device",
@@ -69,6 +71,7 @@ python() {{
 serve() {{
     (
         export GOQUEUE_HTTP_ADDR=127.0.0.1:0 GOQUEUE_WIRE_ADDR=127.0.0.1:0 GOQUEUE_METRICS_ADDR=127.0.0.1:0
+        export GOQUEUE_GRPC_ADDR=127.0.0.1:0
         exec make --no-print-directory -C "{root}" -o "{venv}/.goqueue-run" VENV="{venv}" DATA_DIR="$SCRATCH/data" run
     ) &
     for _ in $(seq 600); do [ -e "$SCRATCH/data/endpoints.json" ] && return; sleep 0.1; done
@@ -79,6 +82,28 @@ curl() {{
     http=$(command python -c 'import json, sys; print(json.load(sys.stdin)["http"])' <"$SCRATCH/data/endpoints.json")
     for argument in "$@"; do arguments+=("${{argument//127.0.0.1:8080/$http}}"); done
     command curl --silent --show-error --fail-with-body --max-time 30 "${{arguments[@]}}"
+}}
+# The commands that talk to a broker find the one that was started here. They are loaded ahead: there are many of them.
+goqueue-cli() {{
+    local argument arguments=() wire=127.0.0.1:9001 endpoints="$SCRATCH/data/endpoints.json"
+    if [ -e "$endpoints" ]; then wire=$(sed -n 's/.*"wire": *"\\([^"]*\\)".*/\\1/p' "$endpoints"); fi
+    for argument in "$@"; do arguments+=("${{argument//127.0.0.1:9001/$wire}}"); done
+    local -x GOQUEUE_ADDRESS=$wire GOQUEUE_CLI_CONFIG="$SCRATCH/cli.yaml"
+    if [ -S "$SCRATCH/ready" ]; then command python -I -S "{ready}" "$SCRATCH/ready" "${{arguments[@]}}"
+    else command goqueue-cli "${{arguments[@]}}"; fi
+}}
+# A program names the ports everybody has; here it gets those of the broker that was started.
+localised() {{
+    local door port changes=""
+    for door in http:8080 wire:9001 grpc:9000; do
+        port=$(command python - "${{door%:*}}" "$SCRATCH/data/endpoints.json" <<'END'
+import json, os, sys
+print(json.load(open(sys.argv[2])).get(sys.argv[1], "") if os.path.exists(sys.argv[2]) else "")
+END
+        )
+        if [ -n "$port" ]; then changes="$changes;s/127.0.0.1:${{door#*:}}/$port/g"; fi
+    done
+    sed "$changes"
 }}
 trap 'running=$(jobs -p); [ -z "$running" ] || {{ kill $running; wait $running; }} || true' EXIT
 """
@@ -93,13 +118,16 @@ DOCUMENTS = [
 def script(name: str, runnable: list[Block]) -> str:
     modules = " | ".join(f'"-m {module}"' for module in MODULES_NOT_RUN_HERE)
     targets = " | ".join(NOT_RUN_HERE)
-    parts = [PRELUDE.format(root=ROOT, venv=VENV, not_run_here=targets, modules_not_run_here=modules)]
+    prelude = PRELUDE.format(root=ROOT, venv=VENV, ready=READY, not_run_here=targets, modules_not_run_here=modules)
+    parts = [prelude]
+    if any("goqueue-cli" in block.text for block in runnable):
+        parts.append(f'command python "{READY}" "$SCRATCH/ready" &\n')
     for block in runnable:
         parts.append(f"echo '--- {name}, the {block.language} block on line {block.line}'\n")
         if block.language == "bash":
             parts.append(block.text)
         else:
-            parts.append(f"python - <<'END-OF-BLOCK'\n{block.text}END-OF-BLOCK\n")
+            parts.append(f"localised <<'END-OF-BLOCK' | python -\n{block.text}END-OF-BLOCK\n")
     return "".join(parts)
 
 

@@ -1,7 +1,8 @@
 """`python -m tests.scale [PART...]`: deliveries at scale, with figures beside their limits.
 
 A part fails when what it demands is not so: a message that is early, lost, or comes twice; or when a limit is missed.
-Needs some gigabytes of disk (GOQUEUE_BENCH_DIR says where) and some minutes of a quiet machine.
+Needs some gigabytes of disk, 11 for `stopped-reader` (GOQUEUE_BENCH_DIR says where), and some minutes of a quiet
+machine.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from rich.console import Console
 from bench.report import Figure, show
 from goqueue import codec
 from tests.chaos.ledger import Violation
-from tests.scale import burst, delays, lanes
+from tests.scale import burst, delays, lanes, stopped
 from tests.scale.stage import BLOCK
 
 
@@ -44,11 +45,17 @@ def _between(share: float) -> Iterator[Figure]:
     yield from lanes.figures_between(lanes.run_between(lanes.Plan(_share(10_000_000, share))))
 
 
+def _stopped_reader(share: float) -> Iterator[Figure]:
+    plan = stopped.Plan()
+    yield from stopped.figures(stopped.run(plan._replace(mib=max(round(plan.mib * share), 1))))
+
+
 PARTS: Final[dict[str, Callable[[float], Iterable[Figure]]]] = {
     "delays": _delays,
     "burst": _burst,
     "behind": _behind,
     "between": _between,
+    "stopped-reader": _stopped_reader,
 }
 
 

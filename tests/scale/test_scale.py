@@ -1,18 +1,21 @@
 """Deliveries at scale as tests: small forms in the suite, which count; the whole, with its limits, on request.
 
-Limits of time and memory are for the long forms alone: a suite on all cores is no place to measure.
+Limits of time, and most of memory, are for the long forms alone: a suite on all cores is no place to measure.
 """
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TypeVar
 
 import pytest
 
 from goqueue import codec
+from goqueue.model.limits import MIB
 from tests.chaos.spawn import ROOT
-from tests.scale import burst, delays, lanes
+from tests.scale import burst, delays, lanes, stopped
 from tests.scale.__main__ import PARTS
 from tests.scale.stage import TooSlow
 
@@ -51,6 +54,22 @@ def test_an_urgent_message_behind_many_is_next() -> None:
 
 def test_what_is_left_between_settled_messages_is_found_after_a_restart() -> None:
     assert lanes.run_between(lanes.Plan(200_000)).again_mib > 0
+
+
+def test_readers_that_stop_leave_the_broker_small_and_go_on_without_a_gap() -> None:
+    outcome = stopped.run(stopped.Plan(mib=256, before_s=0.5, stopped_s=1.5, resumed=100_000))
+    assert outcome.before_ms, "nobody looked"
+    assert outcome.meanwhile_ms, "nobody got anything while others had stopped"
+    assert outcome.peak_mib - outcome.base_mib < stopped.GROWN_MIB
+    assert outcome.resumed == 100_000
+    for figure in stopped.figures(outcome):
+        print(figure)
+
+
+def test_a_disk_too_small_for_the_backlog_is_said_before_anything_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1279 * MIB))
+    with pytest.raises(stopped.NoSpace, match="needs 1280 MiB of disk"):
+        stopped.run(stopped.Plan(mib=256))
 
 
 @pytest.mark.long
