@@ -4,6 +4,7 @@ A message is a decoded record and where it came from. Those of one reply share a
 to be settled.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar, overload
 
@@ -167,8 +168,8 @@ class Batch(Sequence[MessageT], Generic[MessageT]):
     def __init__(self) -> None:
         self._messages: list[MessageT] | None = None
 
-    def _decode(self) -> list[MessageT]:
-        raise NotImplementedError
+    @abstractmethod
+    def _decode(self) -> list[MessageT]: ...
 
     def _all(self) -> list[MessageT]:
         if self._messages is None:

@@ -141,7 +141,7 @@ def with_options(
     parameters = [one.replace(kind=keyword) for one in own]
     for name, annotation in options.items():
         parameters.append(inspect.Parameter(name, keyword, default=defaults.get(name), annotation=annotation))
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    vars(command)["__signature__"] = signature.replace(parameters=parameters)
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
 

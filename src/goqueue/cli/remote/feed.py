@@ -53,7 +53,8 @@ def standard_input() -> Source:
     try:
         return _Descriptor(buffer.fileno())
     except (OSError, io.UnsupportedOperation):
-        return buffer  # type: ignore[no-any-return]
+        source: Source = buffer
+        return source
 
 
 def read_whole(path: str) -> bytes:
