@@ -4,7 +4,7 @@ It keeps two rules for all that is built on it: whoever is told something about 
 is durable up to there; and everything that is written to a sidecar is written to the ledger beside it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -247,11 +247,11 @@ class Core:
         self.groups.touch(member, self.monotonic())
         self.tenures.seen[group.number, member.member_id] = self.monotonic()
 
-    def parts_of(self, group: Group, member: Member) -> Iterator[Part]:
+    def parts_of(self, group: Group, member: Member) -> list[Part]:
         """Where a member is delivered from: what it owns, or all there is."""
         if group.mode is Mode.PARTITION:
             return member.parts
-        return iter(self.topics.parts_of(member.joined.topics))
+        return list(self.topics.parts_of(member.joined.topics))
 
     def needs_open(self, group: Group, partition: Partition) -> bool:
         """Whether what is leased is an earlier owner's."""

@@ -12,11 +12,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from goqueue.delivery.commands import Ack, Reject
+from goqueue.delivery.commands import Ack, Nack, Reject
 from goqueue.delivery.selection import Pick, Policy
 from goqueue.model import limits
 from goqueue.model.groups import Mode
-from tests.unit.delivery.partitions import ALL, T0, A, MemoryPartition, message, offsets_of
+from tests.unit.delivery.partitions import ALL, RETRIES, T0, A, MemoryPartition, message, offsets_of
 
 LANES = 5
 WEIGHTS = (50, 25, 15, 7, 3)
@@ -149,3 +149,69 @@ def test_delayed_messages_come_when_they_are_due_and_never_before(
         settled += offsets
         assert partition.now < 10**6, "some do not come"
     assert sorted(settled) == list(range(len(messages)))
+
+
+@thorough
+@given(st.lists(st.tuples(st.integers(0, 9), sizes), max_size=60), seeds)
+@example([(0, 3), (4, 1)] * 8, 0)
+def test_what_lies_ahead_is_what_would_be_picked_and_taking_it_loses_nothing(
+    steps: list[tuple[int, int]], seed: int
+) -> None:
+    """Whoever goes the short way and whoever goes the long one find the same, whatever happened before."""
+    rng = Random(seed)
+    partition = MemoryPartition()
+    out: dict[int, int] = {}
+    settled: list[int] = []
+
+    def poll(count: int) -> None:
+        number, ahead = partition.next_poll(), partition.sidecar.ahead(A, Mode.SHARED)
+        if ahead is not None and rng.random() < 0.5:
+            offsets = list(range(ahead.first, ahead.end))
+            partition.hold(A, BitMap64(offsets), poll=number)
+            partition.deliveries.selection(A).take(ahead)
+        elif ahead is not None:
+            selection = partition.staged(A)
+            picks = selection.pick(ALL, Policy(WEIGHTS, rng.random() < 0.5), partition.now)
+            assert [(pick.lane, [*pick.offsets]) for pick in picks] == [(ahead.lane, [*range(ahead.first, ahead.end)])]
+            partition.lease(A, selection, picks, poll=number)
+            offsets = [*offsets_of(picks)]
+        else:
+            number, offsets = partition.poll(A, count)
+        assert not out.keys() & set(offsets), "somebody has it"
+        assert not set(settled) & set(offsets)
+        out.update(dict.fromkeys(offsets, number))
+
+    def settle(offset: int, command: type[Ack] | type[Nack]) -> None:
+        claims = {out.pop(offset): BitMap64([offset])}
+        if command is Ack:
+            assert partition.do(Ack(A, claims)) == {}
+            settled.append(offset)
+        else:
+            partition.do(Nack(A, claims, RETRIES._replace(most=10**6), TICK_MS))
+
+    for kind, count in steps:
+        if kind < 4:
+            lane = 2 if kind < 3 else rng.randrange(LANES)
+            due = T0 + rng.choice((30, 500)) if kind == 3 and rng.random() < 0.5 else None
+            partition.publish(*[message(lane=lane, deliver_at=due)] * count)
+        elif kind < 7:
+            poll(count)
+        elif kind == 9 and rng.random() < 0.3:
+            partition.restart()
+        else:
+            partition.pass_time(TICK_MS)
+            partition.fire()
+            partition.lapse()
+            for offset in rng.sample([*out], min(count, len(out))):
+                settle(offset, Nack if rng.random() < 0.2 else Ack)
+    partition.pass_time(10**4)
+    partition.fire()
+    partition.lapse(RETRIES._replace(most=10**6))
+    for offset in [*out]:
+        settle(offset, Ack)
+    while len(settled) < partition.data.end_offset:
+        poll(ALL)
+        assert out, "some do not come"
+        for offset in [*out]:
+            settle(offset, Ack)
+    assert sorted(settled) == [*range(partition.data.end_offset)]

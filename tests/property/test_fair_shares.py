@@ -38,6 +38,8 @@ class SingleMessages:
         self.credit[lane] -= 1
         if ready[lane] == 1:
             self.credit[lane] = 0
+        if sum(ready) == 1:
+            self.fed = [False] * LANES
         return lane
 
     def feed(self, lanes: list[int], weights: tuple[int, ...]) -> None:

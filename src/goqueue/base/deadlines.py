@@ -29,24 +29,30 @@ class Deadlines(Generic[Key]):
     def __len__(self) -> int:
         return len(self._armed)
 
-    def arm(self, key: Key, when: int) -> None:
-        """Have it among those due at `when`, or earlier if it is already armed for earlier."""
+    def arm(self, key: Key, when: int) -> bool:
+        """Have it among those due at `when`, or earlier if it is already armed for earlier; whether that is new."""
         armed = self._armed.get(key)
-        if armed is None or when < armed[0]:
+        is_new = armed is None or when < armed[0]
+        if is_new:
             entry = self._armed[key] = (when, next(self._order), key)
             heapq.heappush(self._heap, entry)
             if len(self._heap) > 2 * len(self._armed) + _SPARE:
                 self._heap = [entry for entry in self._heap if self._counts(entry)]
                 heapq.heapify(self._heap)
+        return is_new
 
     def disarm(self, key: Key) -> None:
         self._armed.pop(key, None)
 
     @property
     def earliest(self) -> int | None:
-        while self._heap and not self._counts(self._heap[0]):
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        heap, armed = self._heap, self._armed
+        while heap:
+            entry = heap[0]
+            if armed.get(entry[2]) is entry:
+                return entry[0]
+            heapq.heappop(heap)
+        return None
 
     def due(self, now: int) -> list[Key]:
         """Those whose time has come, earliest first; they are no longer armed."""

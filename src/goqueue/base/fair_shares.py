@@ -4,7 +4,7 @@ Deficit round robin in batches. A round gives each lane that has anything its we
 the next round begins when no lane that has anything has credit left. Lane 0 is looked at first in every round, and a
 round that a budget ends in goes on in the next batch: so shares follow the weights for budgets of any size. Credit of
 a lane that runs empty is dropped. A lane that had nothing joins the round under way, once: its first message is not
-behind what the others have left of theirs.
+behind what the others have left of theirs. When everything there was is taken, the next round begins afresh.
 
 Invariants:
 - `share` proposes exactly as many as there are and the budget allows; nothing is charged before `served`;
@@ -54,9 +54,11 @@ class FairShares:
             )
         self._look(ready, now)
         self._weights = [0] * len(lanes) if strict else list(weights)
+        self._free = [False] * len(lanes)
+        if sum(ready) <= budget:
+            return list(ready)
         left = list(ready)
         taken = [0] * len(lanes)
-        self._free = [False] * len(lanes)
         for lane in self._starving(now - starving_ms)[: max(budget, 0)]:
             self._free[lane] = True
             taken[lane] += 1
@@ -81,7 +83,17 @@ class FairShares:
             if count > 0:
                 self._ready[lane] = max(self._ready[lane] - count, 0)
                 self._waiting_since[lane] = now if self._ready[lane] else None
-        self._charge(charged)
+        if any(self._ready):
+            self._charge(charged)
+        else:
+            self.begin_afresh()
+
+    def begin_afresh(self) -> None:
+        """Everything there was is taken: nobody is kept waiting, and the next round is the first."""
+        lanes = len(self._credit)
+        self._credit = [0] * lanes
+        self._fed = [False] * lanes
+        self._waiting_since = [None] * lanes
 
     def _look(self, ready: Sequence[int], now: int) -> None:
         """Note who has anything, and since when."""

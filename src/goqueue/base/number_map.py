@@ -24,8 +24,9 @@ class NumberMap:
         return iter(list(zip(self._keys, self._values, strict=True)))
 
     def get(self, key: int) -> int | None:
-        at = self._find(key)
-        return None if at is None else self._values[at]
+        keys = self._keys
+        at = bisect_left(keys, key)
+        return self._values[at] if at < len(keys) and keys[at] == key else None
 
     def set(self, key: int, value: int) -> None:
         at = bisect_left(self._keys, key)
@@ -36,12 +37,8 @@ class NumberMap:
             self._values.insert(at, value)
 
     def pop(self, key: int) -> int | None:
-        at = self._find(key)
-        if at is None:
+        at = bisect_left(self._keys, key)
+        if at == len(self._keys) or self._keys[at] != key:
             return None
         del self._keys[at]
         return self._values.pop(at)
-
-    def _find(self, key: int) -> int | None:
-        at = bisect_left(self._keys, key)
-        return at if at < len(self._keys) and self._keys[at] == key else None

@@ -52,12 +52,11 @@ class Alarms:
 
     def watch(self, partition: Partition) -> None:
         """When the partition has something to do may have changed."""
-        found = [partition.delays.next_due(wall=self._clock(), now=self._monotonic())]
-        if partition.sidecar is not None:
-            found.append(partition.deliveries.next_deadline())
-        due = min((each for each in found if each is not None), default=None)
-        if due is not None:
-            self._deadlines.arm(partition, due)
+        due = partition.deliveries.next_deadline() if partition.sidecar is not None else None
+        if partition.delays.pending:
+            delayed = partition.delays.next_due(wall=self._clock(), now=self._monotonic())
+            due = delayed if due is None else due if delayed is None else min(due, delayed)
+        if due is not None and self._deadlines.arm(partition, due):
             self._timer.arm()
 
     def forget(self, partition: Partition) -> None:

@@ -7,7 +7,7 @@ meanwhile; what turned out to be gone, or too old, is passed over for good.
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Final, NamedTuple
 
@@ -21,17 +21,14 @@ from goqueue.broker.sidecars import Sidecars
 from goqueue.broker.topic import OpenTopic
 from goqueue.codec import Picked
 from goqueue.delivery.commands import Expire, GiveUp, Lease, Open, Skip
-from goqueue.delivery.deliveries import Deliveries
 from goqueue.delivery.delivery import Delivery, pack_keys
 from goqueue.delivery.key_lines import KeyedSelection, ReadAhead
-from goqueue.delivery.selection import Pick, Policy, Selection, ready_of
-from goqueue.delivery.sidecar import Sidecar
+from goqueue.delivery.selection import LANES, Pick, Policy, Selection, ready_of
 from goqueue.groups.group import Group
 from goqueue.io.aside import Aside
 from goqueue.io.disk import Buffer
 from goqueue.model import limits
 from goqueue.model.errors import Conflict, LogClosed, OffsetOutOfRange, Quarantined, Unavailable
-from goqueue.model.names import GroupNumber
 from goqueue.model.record import Extension, Record
 from goqueue.model.topic import LanePolicy, OnExpiry
 from goqueue.storage.lane_index import ViewMissing
@@ -46,6 +43,7 @@ _AHEAD_BYTES: Final = 1 * limits.MIB
 """What is read at a time in search of other keys."""
 _TRIES: Final = 100
 """How often a poll looks again because what it found was gone."""
+_NEVER_DELIVERED: Final = 0
 _SPARSE: Final = 8
 """Offsets further apart than this, on average, are read one row at a time."""
 
@@ -111,17 +109,22 @@ class Attendant:
 
     async def staged(self, group: Group, partition: Partition, want: int) -> Selection:
         """What there is for the group, up to `want` of each lane. Others get a turn while much is looked at."""
-        sidecar, deliveries = partition.sidecar, partition.deliveries
+        sidecar = partition.sidecar
         assert sidecar is not None
-        looked_at: int | None = None
+        deliveries = sidecar.deliveries
+        has_skipped = False
         begun = perf_counter()
         while True:
             try:
-                low = deliveries.low(group.number) or 0
-                if low != looked_at:
-                    self._skip_hole(group, partition, sidecar)
-                    looked_at = low
-                return sidecar.stage(group.number, group.mode, want)
+                selection = sidecar.stage(group.number, group.mode, want)
+                if has_skipped or (selection.has_staged and deliveries.is_in_order(group.number)):
+                    return selection
+                hole = sidecar.hole_at(deliveries.low(group.number) or 0)
+                if hole is None:
+                    return selection
+                has_skipped = True  # one at a time: where a cleaner was there may be many
+                gone = ready_of(ranged(*hole), deliveries.delivery(group.number), deliveries)
+                self._skip(group, partition, gone, damaged=True)
             except ViewMissing as missing:
                 try:
                     await self._aside.run(partition.log.derived, missing.segment)
@@ -134,13 +137,6 @@ class Attendant:
             if perf_counter() - begun > limits.TURN_S:
                 await asyncio.sleep(0)
                 begun = perf_counter()
-
-    def _skip_hole(self, group: Group, partition: Partition, sidecar: Sidecar) -> None:
-        hole = sidecar.hole_at_low(group.number)
-        if hole is not None:
-            deliveries = partition.deliveries
-            gone = ready_of(ranged(*hole), deliveries.delivery(group.number), deliveries)
-            self._skip(group, partition, gone, damaged=True)
 
     async def _read_ahead(self, group: Group, partition: Partition, wanted: ReadAhead) -> None:
         """Find out keys."""
@@ -191,6 +187,9 @@ class Attendant:
         group = visit.group
         if partition.deliveries.needs_open(group.number, visit.epoch):
             self._sidecars.write(partition, Open(group.number, visit.epoch))
+        row = self._serve_ahead(visit, topic, partition, count, size)
+        if row is not None:
+            return [row]
         for _ in range(_TRIES):
             selection = await self.staged(group, partition, count)
             if not selection.has_staged or not visit.still():
@@ -200,6 +199,32 @@ class Attendant:
                 return rows
             await asyncio.sleep(0)
         return []
+
+    def _serve_ahead(self, visit: Visit, topic: OpenTopic, partition: Partition, count: int, size: int) -> Row | None:
+        """The short way for a group that goes along at the end of a log; None when it must be the long one.
+
+        It does not wait, so nobody can come between, and nothing is reserved.
+        """
+        group, sidecar = visit.group, partition.sidecar
+        assert sidecar is not None
+        ahead = sidecar.ahead(group.number, group.mode)
+        if ahead is None or ahead.end - ahead.first > count:
+            return None
+        lane, first, end = ahead
+        try:
+            chunk = self._reader.read_now(partition, first, max_bytes=size, max_count=count, to_offset=end)
+            if chunk is None or chunk.next_offset < end or len(chunk.data) > size:
+                return None
+            portion = _Portion(lane, ranged(first, end), _NEVER_DELIVERED)
+            picked = self._pick(partition, portion, chunk.data, column(portion.offsets), size)
+            if not picked.is_whole:
+                return None
+            missed = self._lease(visit, partition, portion.offsets, b"")
+        except (Conflict, OffsetOutOfRange, Quarantined, LogClosed):
+            return None
+        sidecar.deliveries.selection(group.number, group.mode).take(ahead)
+        self._count(group, partition, [end - first if each == lane else 0 for each in range(LANES)])
+        return self._hand_out(visit, topic, partition, _Read(portion, picked), missed)
 
     async def _serve_staged(
         self,
@@ -213,47 +238,40 @@ class Attendant:
         at_least_one: bool,
     ) -> list[Row] | None:
         """None when what was picked turned out to be gone, and it is worth looking again."""
-        group, rules = visit.group, topic.meta.settings
+        group, rules, deliveries = visit.group, topic.meta.settings, partition.deliveries
         policy = Policy(rules.lane_weights, rules.lane_policy is LanePolicy.STRICT)
         picks = selection.pick(count, policy, self._monotonic())
         left = picks
         try:
-            worn = self._give_up(group, partition, picks)
-            portions = list(_portions(_without(picks, [worn]), partition.deliveries, group.number))
-            found = [read async for read in self._read_all(group, partition, portions, size, at_least_one=at_least_one)]
-            reads = [read for read in found if read is not None]
-            if not visit.still() or partition.deliveries.selections.get(group.number) is not selection:
+            delivery = deliveries.delivery(group.number)
+            worn = self._give_up(group, partition, picks) if delivery.tries else None
+            portions = _portions(_without(picks, worn) if worn else picks, delivery, deliveries.moved)
+            reads, no_room = await self._read_all(group, partition, portions, size, at_least_one=at_least_one)
+            if not visit.still() or deliveries.selections.get(group.number) is not selection:
                 return []
-            gone = self._pass_over(group, partition, reads)
+            gone = [] if all(read.picked.is_whole for read in reads) else self._pass_over(group, partition, reads)
             leased = [Pick(read.portion.lane, gathered(read.picked.offsets)) for read in reads if len(read.picked)]
-            if not leased:
-                no_room = len(reads) < len(found)  # what was read for nothing is not read again for this poll
+            if not leased:  # what was read for nothing is not read again for this poll
                 return None if (worn or gone or not reads) and not no_room else []
-            rows = self._lease(visit, topic, partition, selection, reads, leased)
+            offsets = _union([pick.offsets for pick in leased])
+            keys = pack_keys(selection.keys_of(offsets)) if isinstance(selection, KeyedSelection) else b""
+            missed = self._lease(visit, partition, offsets, keys)
             self._count(group, partition, selection.keep(leased, self._monotonic()))
-            left = _without(picks, [pick.offsets for pick in leased])
-            return rows
+            left = _without(picks, offsets)
+            handed_out = [read for read in reads if len(read.picked)]
+            return [
+                self._hand_out(visit, topic, partition, read, 0 if ordinal else missed)
+                for ordinal, read in enumerate(handed_out)
+            ]
         except Conflict:  # an operator moved the group, or a late handle settled one of them: look again
             return None
         finally:
-            deliveries = partition.deliveries
-            if deliveries.selections.get(group.number) is selection:  # else the group was moved meanwhile
+            if left and deliveries.selections.get(group.number) is selection:  # else the group was moved meanwhile
                 selection.put_back(left, deliveries.delivery(group.number), deliveries)
 
-    def _lease(
-        self,
-        visit: Visit,
-        topic: OpenTopic,
-        partition: Partition,
-        selection: Selection,
-        reads: list[_Read],
-        leased: list[Pick],
-    ) -> list[Row]:
+    def _lease(self, visit: Visit, partition: Partition, offsets: BitMap64, keys: bytes) -> int:
+        """How many messages went before they could be delivered."""
         group, start = visit.group, partition.log.start_offset
-        offsets = BitMap64()
-        for pick in leased:
-            offsets |= pick.offsets
-        keys = pack_keys(selection.keys_of(offsets)) if isinstance(selection, KeyedSelection) else b""
         missed = partition.deliveries.overtaken(group.number, start)
         self._sidecars.write(
             partition,
@@ -268,18 +286,16 @@ class Attendant:
                 keys=keys,
             ),
         )
-        rows = []
-        for portion, picked in reads:
-            if not len(picked):
-                continue
-            deliveries = portion.deliveries
-            chunk = Chunk(picked.data, len(picked), picked.offsets[-1] + 1)
-            rows.append(Row(topic, partition.number, visit.epoch, deliveries + 1, chunk))
-            self._meters.consumed(group.name, topic.meta.name, chunk.count, missed, deliveries + 1)
-            topic.meters.messages_read += chunk.count
-            topic.meters.bytes_read += len(chunk.data)
-            missed = 0
-        return rows
+        return missed
+
+    def _hand_out(self, visit: Visit, topic: OpenTopic, partition: Partition, read: _Read, missed: int) -> Row:
+        """What was leased."""
+        picked, deliveries = read.picked, read.portion.deliveries + 1
+        chunk = Chunk(picked.data, len(picked), picked.offsets[-1] + 1)
+        self._meters.consumed(visit.group.name, topic.meta.name, chunk.count, missed, deliveries)
+        topic.meters.messages_read += chunk.count
+        topic.meters.bytes_read += len(chunk.data)
+        return Row(topic, partition.number, visit.epoch, deliveries, chunk)
 
     def _count(self, group: Group, partition: Partition, taken: list[int]) -> None:
         """So many of each lane were leased."""
@@ -290,34 +306,37 @@ class Attendant:
 
     async def _read_all(
         self, group: Group, partition: Partition, portions: Sequence[_Portion], size: int, *, at_least_one: bool
-    ) -> AsyncIterator[_Read | None]:
-        """None for what has no room."""
+    ) -> tuple[list[_Read], bool]:
+        """And whether there was something that had no room."""
+        reads: list[_Read] = []
+        no_room = False
         left = size
         for portion in portions:
-            scattered = await self._gather(partition, portion, left) if _is_sparse(portion.offsets) else None
+            sparse = _is_sparse(portion.offsets)
+            scattered = await self._gather(partition, portion, left) if sparse else None
             if scattered is not None:
                 picked = scattered.picked
                 if len(picked.data) <= left or at_least_one:
-                    yield scattered
+                    reads.append(scattered)
                     at_least_one = at_least_one and not len(picked)
                     left -= len(picked.data)
                 else:
-                    yield None
+                    no_room = True
                 continue
-            for wanted in _rows_of(portion.offsets):
+            for row in _rows_of(portion) if sparse else (portion,):
                 if left <= 0:
-                    return
-                read = await self._read(group, partition, portion._replace(offsets=wanted), left)
+                    return reads, no_room
+                read = await self._read(group, partition, row, left)
                 if read is None:
                     continue
                 if len(read.picked.data) > left and not at_least_one:
-                    yield None
-                    return
-                yield read
+                    return reads, True
+                reads.append(read)
                 at_least_one = False
                 left -= len(read.picked.data)
-                if read.picked.next_offset <= wanted.max():
+                if read.picked.next_offset <= row.offsets.max():
                     break  # there was no room for the rest; another lane may have smaller ones
+        return reads, no_room
 
     async def _gather(self, partition: Partition, portion: _Portion, size: int) -> _Read | None:
         """Offsets that are far apart, in one go; None when that does not work."""
@@ -379,9 +398,9 @@ class Attendant:
 
     def _give_up(self, group: Group, partition: Partition, picks: Iterable[Pick]) -> BitMap64:
         """What was delivered as often as it may be, by consumers that died: it must not kill the next one."""
-        tries, most = partition.deliveries.delivery(group.number).tries, partition.retries.most
         worn = BitMap64()
-        for pick in picks if tries else ():
+        tries, most = partition.deliveries.delivery(group.number).tries, partition.retries.most
+        for pick in picks:
             worn |= BitMap64(
                 [offset for offset in column(pick.offsets & tries.offsets) if tries[offset].deliveries > most]
             )
@@ -400,24 +419,23 @@ class Attendant:
                 self._meters.missed(group.name, partition.topic.name, end - first)
 
 
-def _rows_of(offsets: BitMap64) -> Iterator[BitMap64]:
-    """As they are when they lie close together, else in rows without gaps."""
-    if not _is_sparse(offsets):
-        yield offsets
-    else:
-        for first, end in runs(offsets):
-            yield BitMap64(range(first, end))
+def _rows_of(portion: _Portion) -> Iterator[_Portion]:
+    """In rows without gaps."""
+    for first, end in runs(portion.offsets):
+        yield portion._replace(offsets=ranged(first, end))
 
 
 def _is_sparse(offsets: BitMap64) -> bool:
     return offsets.max() - offsets.min() >= _SPARSE * len(offsets)
 
 
-def _without(picks: list[Pick], others: list[BitMap64]) -> list[Pick]:
+def _union(sets: Sequence[BitMap64]) -> BitMap64:
+    return sets[0] if len(sets) == 1 else BitMap64.union(*sets)
+
+
+def _without(picks: list[Pick], offsets: BitMap64) -> list[Pick]:
     """The picks, less these offsets."""
-    for offsets in filter(None, others):
-        picks = [Pick(pick.lane, pick.offsets - offsets) for pick in picks]
-    return [pick for pick in picks if pick.offsets]
+    return [Pick(lane, left) for lane, mine in picks if (left := mine - offsets)]
 
 
 def _is_late(record: Record, moved_to: int | None, ttl_ms: int | None, now: int) -> bool:
@@ -430,9 +448,14 @@ def _is_late(record: Record, moved_to: int | None, ttl_ms: int | None, now: int)
     return ttl_ms is not None and now >= due + ttl_ms
 
 
-def _portions(picks: Iterable[Pick], deliveries: Deliveries, group: GroupNumber) -> Iterator[_Portion]:
+def _portions(picks: Iterable[Pick], delivery: Delivery, moved: dict[int, int]) -> list[_Portion]:
     """In the order of the picks; in each, first what was moved, then what was tried before."""
-    delivery, moved = deliveries.delivery(group), deliveries.moved
+    if not delivery.tries and not moved:
+        return [_Portion(lane, offsets, _NEVER_DELIVERED) for lane, offsets in picks]
+    return list(_split(picks, delivery, moved))
+
+
+def _split(picks: Iterable[Pick], delivery: Delivery, moved: dict[int, int]) -> Iterator[_Portion]:
     for lane, offsets in picks:
         if moved:
             few, many = (moved, offsets) if len(moved) < len(offsets) else (column(offsets), moved)
@@ -452,4 +475,4 @@ def _by_deliveries(lane: int, offsets: BitMap64, delivery: Delivery) -> Iterator
     for deliveries, some in by_count.items():
         yield _Portion(lane, BitMap64(some), deliveries)
     if len(tried) < len(offsets):
-        yield _Portion(lane, offsets - tried if tried else offsets, 0)
+        yield _Portion(lane, offsets - tried if tried else offsets, _NEVER_DELIVERED)

@@ -260,15 +260,12 @@ class Coordination:
         if parts:
             await self.run(Release(group.name, member.member_id, parts))
 
-    def parts_of(self, group: Group, member: Member) -> Iterator[Part]:
+    def parts_of(self, group: Group, member: Member) -> list[Part]:
         """Where a member is delivered from: what it owns, or all there is."""
         if group.mode is Mode.PARTITION:
-            yield from member.parts
-            return
-        for shape in map(self.shape_of, member.joined.topics):
-            if shape is not None:
-                for number in range(shape.partitions):
-                    yield Part(shape.topic_id, number)
+            return member.parts
+        shapes = map(self.shape_of, member.joined.topics)
+        return [Part(shape.topic_id, number) for shape in shapes if shape for number in range(shape.partitions)]
 
     def view(self, group: Group, member: Member, known_version: int | None = None) -> View:
         """What to tell a member now; without partitions if it has this version already. It counts as told."""

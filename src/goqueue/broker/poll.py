@@ -154,12 +154,15 @@ class Poller:
         await self._coordination.release(group, member)
         await self._coordination.sure(group)
         known = member.told_version if known_version is None else known_version
-        deadline = self._coordination.parks.deadline(timeout_ms / 1000)
+        deadline: float | None = None
         while self._is_there(turn) and member.version == known:
             rung = self._coordination.parks.rung
-            seen = {part: partition.log.end_offset for part, partition in self._deliverable(group, member)}
-            if await self._has_messages(group, member) or not self._is_there(turn) or member.version != known:
+            there = list(self._deliverable(group, member))
+            seen = {part: partition.log.end_offset for part, partition in there}
+            if await self._has_messages(group, member, there) or not self._is_there(turn) or member.version != known:
                 break
+            if deadline is None:
+                deadline = self._coordination.parks.deadline(timeout_ms / 1000)
             try:
                 marks = self._marks(group, member, seen)
                 if not await self._coordination.parks.wait(group, member, marks, deadline, rung):
@@ -185,11 +188,11 @@ class Poller:
         self._last_number = max(self._last_number + 1, self._clock() * _POLLS_PER_MS)
         return max(self._last_number, (received or 0) + 1, member.poll + 1)
 
-    async def _has_messages(self, group: Group, member: Member) -> bool:
-        """Whether there is a message that the member may be given."""
-        if self._credit(group, member) <= 0:
+    async def _has_messages(self, group: Group, member: Member, there: list[tuple[Part, Partition]]) -> bool:
+        """Whether one of these partitions has a message that the member may be given."""
+        if self._credit(group, member, 1) <= 0:
             return False
-        for part, partition in list(self._deliverable(group, member)):
+        for part, partition in there:
             end = partition.log.end_offset
             if member.unreadable.get(part) == end:
                 continue
@@ -201,9 +204,11 @@ class Poller:
             if partition.sidecar is not None and partition.deliveries.is_drained(group.number, end):
                 continue
             try:
-                await self._sidecars.made(partition)
-                if partition.deliveries.needs_open(group.number, self._epoch(group, part)):
+                sidecar = partition.sidecar or await self._sidecars.made(partition)
+                if sidecar.deliveries.needs_open(group.number, self._epoch(group, part)):
                     return True  # an earlier owner holds something that is about to be taken from it
+                if sidecar.ahead(group.number, group.mode) is not None:
+                    return True
                 if (await self._attendant.staged(group, partition, 1)).has_staged:
                     return True
             except (StorageFailed, DiskFull):
@@ -233,15 +238,18 @@ class Poller:
     def _epoch(self, group: Group, part: Part) -> int:
         return group.epoch(part) if group.mode is Mode.PARTITION else _NO_EPOCH
 
-    def _credit(self, group: Group, member: Member) -> int:
-        """How many more messages the member may hold. Who commits by itself has done with what it has."""
+    def _credit(self, group: Group, member: Member, enough: int) -> int:
+        """How many more messages the member may hold; it need not be exact when there are `enough`.
+
+        Who commits by itself has done with what it has.
+        """
         most = limits.MAX_UNACKED if member.joined.auto_commit_ms is not None else member.joined.max_unacked
-        held = 0
-        for part in self._coordination.parts_of(group, member):
-            partition = self._sidecars.of(part)
-            if partition is not None:
-                held += partition.deliveries.held_by(group.number, member.member_id)
-        return most - held
+        found = [self._sidecars.of(part) for part in self._coordination.parts_of(group, member)]
+        there = [partition.deliveries for partition in found if partition is not None]
+        at_least = most - sum([deliveries.taken_of(group.number) for deliveries in there])
+        if at_least >= enough:
+            return at_least
+        return most - sum([deliveries.held_by(group.number, member.member_id) for deliveries in there])
 
     # --- taking
 
@@ -258,7 +266,7 @@ class Poller:
         group, member = turn.group, turn.member
         await self._coordination.sure(group)
         self._check_there(turn)
-        taking = _Taking(min(max_messages, self._credit(group, member)), max_bytes)
+        taking = _Taking(min(max_messages, self._credit(group, member, max_messages)), max_bytes)
         parts = [
             (part, self._epoch(group, part))
             for part in self._coordination.parts_of(group, member)
@@ -324,13 +332,15 @@ class Poller:
         """From one partition, only while its assignment epoch is the one that was durable when the poll began."""
         least = taking.messages_left - share
         group, member = turn.group, turn.member
-        partition = self._sidecars.partition(part)
-        if partition.sidecar is None and partition.log.start_offset == partition.log.end_offset:
-            return  # nobody was ever here, and there is nothing: that needs no sidecar
-        await self._sidecars.made(partition)
-        if partition.deliveries.is_drained(group.number, partition.log.end_offset):
-            return
         topic = self._topics.identified(part.topic_id)
+        partition = topic.partition(part.partition)
+        data = partition.log
+        if partition.sidecar is None and data.start_offset == data.end_offset:
+            return  # nobody was ever here, and there is nothing: that needs no sidecar
+        sidecar = partition.sidecar or await self._sidecars.made(partition)
+        deliveries = sidecar.deliveries
+        if deliveries.is_drained(group.number, data.end_offset):
+            return
         span_ms = visibility_ms or member.joined.visibility_ms or topic.meta.settings.visibility_ms
         still = partial(self._may_serve, turn, part, epoch)
         visit = Visit(group, member.member_id, turn.number, epoch, span_ms, still)
@@ -344,12 +354,14 @@ class Poller:
                 at_least_one=not taking.rows,
             )
             if not rows:
+                if not still():  # what it had picked is ready again, and no mark tells of that
+                    self._coordination.parks.wake_group(group.number)
                 break
             member.took = turn.number
             for row in rows:
                 taking.add(row)
-            selection = partition.deliveries.selections.get(group.number)
-            if selection is None or selection.is_spent(partition.log.end_offset):
+            selection = deliveries.selections.get(group.number)
+            if selection is None or selection.is_spent(data.end_offset):
                 break
             await taking.give_way()
 

@@ -10,7 +10,7 @@ from goqueue.delivery.sidecar import Sidecar, sidecar_settings
 from goqueue.groups.group import Group, Part
 from goqueue.io.aside import Aside
 from goqueue.io.waiting import reached
-from goqueue.model.errors import LogClosed, StorageFailed, Unavailable
+from goqueue.model.errors import DiskFull, LogClosed, StorageFailed, Unavailable
 from goqueue.model.settings import Fsync
 from goqueue.storage.driver import OnFailure
 from goqueue.storage.store import Store, sidecar_name
@@ -93,7 +93,12 @@ class Sidecars:
         sidecar = partition.sidecar
         assert sidecar is not None, "whoever writes has made it"
         try:
-            outcome = self._store.spending(lambda: sidecar.submit(command, wall=self._clock(), now=self._monotonic()))
+            try:
+                outcome = sidecar.submit(command, wall=self._clock(), now=self._monotonic())
+            except DiskFull:
+                outcome = self._store.spending(
+                    lambda: sidecar.submit(command, wall=self._clock(), now=self._monotonic())
+                )
         except StorageFailed as failure:
             self._on_failure(failure)
             raise

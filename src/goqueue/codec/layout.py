@@ -223,6 +223,11 @@ class Picked:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything that was decided is among the picked records."""
+        return not (self.expired or self.missing or self.controls)
+
 
 class Survey:
     """What a walk over a block's headers found, without a look at checksums or content."""

@@ -175,6 +175,11 @@ class Deliveries:
         low = self._resting.get(group)
         return low is not None and low >= end and group not in self._selections
 
+    def is_in_order(self, group: GroupNumber) -> bool:
+        """Whether nothing is settled above what is not."""
+        active = self._active.get(group)
+        return active is None or active.settled.is_plain
+
     def delivery(self, group: GroupNumber) -> Delivery:
         """To look at, not to change."""
         active = self._active.get(group)
@@ -229,6 +234,11 @@ class Deliveries:
         active = self._active.get(group)
         return 0 if active is None else active.held_by(holder)
 
+    def taken_of(self, group: GroupNumber) -> int:
+        """How many offsets are leased to anybody, wait to be tried again, or are dead and not buried."""
+        active = self._active.get(group)
+        return 0 if active is None else len(active.taken)
+
     def beyond(self, end: int) -> list[GroupNumber]:
         """The groups that were delivered, or have settled, something at or after `end`."""
         resting = [GroupNumber(group) for group, low in self._resting if low > end]
@@ -244,7 +254,8 @@ class Deliveries:
 
         They count until the next lease. A group that was never here begins where the partition does: none.
         """
-        return self.delivery(group).overtaken(start, self.cancelled) if group in self else 0
+        low = self.low(group)
+        return 0 if low is None or start <= low else self.delivery(group).overtaken(start, self.cancelled)
 
     def unsettled(self, group: GroupNumber, start: int, end: int) -> int:
         """How many offsets of a partition that holds `start` up to `end` the group has not settled."""
@@ -656,9 +667,11 @@ class Deliveries:
         self.last_poll = max(self.last_poll, event.poll)
         if delivery.has_stale_leases(event.assignment_epoch):
             self._free(event.group, delivery.open(event.assignment_epoch))
-        self._tell_settled(event.group, delivery.raise_to(event.start))
+        if event.start > delivery.low:
+            self._tell_settled(event.group, delivery.raise_to(event.start))
         self._hold(event.group, delivery.lease(event))
-        self._disarm(delivery)
+        if delivery.ended:
+            self._disarm(delivery)
 
     def _apply_done(self, event: Done) -> None:
         self._settle(event.group, self._activate(event.group), unpack(event.offsets))

@@ -72,6 +72,8 @@ class Delivery:
     @property
     def unsettled(self) -> int:
         """Offsets that were delivered and are not settled: what this costs."""
+        if not self.tries:
+            return len(self.taken)
         return len(self.taken) + len(self.tries) - self.taken.intersection_cardinality(self.tries.offsets)
 
     def held_by(self, holder: str) -> int:

@@ -131,8 +131,11 @@ class KeyedSelection(Selection):
     def is_spent(self, end: int) -> bool:
         return self.is_idle and self._cursor >= end
 
+    def ahead(self, lanes: LaneIndex, delivery: Delivery, held: Held, *, start: int, end: int) -> None:
+        """Some of their keys may be with somebody: that is found out one by one."""
+
     def is_urgent(self, lanes: LaneIndex) -> bool:
-        return bool(self._staged[Lane.CRITICAL]) or bool(lanes.after(Lane.CRITICAL, self._cursor, 1)[0])
+        return bool(self._staged[Lane.CRITICAL]) or lanes.has(Lane.CRITICAL, self._cursor)
 
     # --- staging
 

@@ -47,6 +47,14 @@ class Pick(NamedTuple):
     offsets: BitMap64
 
 
+class Ahead(NamedTuple):
+    """Offsets in a row, all of one lane."""
+
+    lane: int
+    first: int
+    end: int
+
+
 class Selection:
     """Of one group on one partition."""
 
@@ -84,26 +92,53 @@ class Selection:
         """Whether there is nothing to be found below `end`."""
         return self.is_idle and min(self._cursors) >= end
 
+    # --- going along at the end of a log
+
+    def ahead(self, lanes: LaneIndex, delivery: Delivery, held: Held, *, start: int, end: int) -> Ahead | None:
+        """All there is for a group that was delivered everything before it; None when it is not as plain as that.
+
+        Then nothing is to be chosen: what `stage` and `pick` would find is this row.
+        """
+        first = self._cursors[0]
+        if not start <= first < end or self._cursors.count(first) != LANES or not self.is_idle:
+            return None
+        for unavailable in (delivery.taken, held.pending, held.cancelled):
+            if unavailable and unavailable.max() >= first:
+                return None
+        lane = lanes.sole(first, end)
+        return None if lane is None else Ahead(lane, first, end)
+
+    def take(self, row: Ahead) -> None:
+        """It was leased: nothing is left."""
+        self._cursors = [row.end] * LANES
+        self._shares.begin_afresh()
+
     # --- staging
 
     def stage(self, lanes: LaneIndex, delivery: Delivery, held: Held, *, start: int, end: int, want: int) -> None:
         """Find `want` of each lane, if there are so many; new ones below `end`. Raises ViewMissing."""
         self._drop_below(start)
-        self._sort(lanes, delivery, held)
+        if self._unsorted:
+            self._sort(lanes, delivery, held)
         for lane in range(LANES):
             staged = self._staged[lane]
             step = want - len(staged)
             while len(staged) < want and self._cursors[lane] < end:
                 found, at = lanes.after(lane, self._cursors[lane], step)
                 if found:
-                    staged |= ready_of(found, delivery, held) - self._reserved
+                    staged |= self._pickable(found, delivery, held)
                 self._cursors[lane] = at
                 step = min(4 * step, limits.STAGED_AT_ONCE)  # many may be settled or held: they are passed in strides
 
+    def _pickable(self, offsets: BitMap64, delivery: Delivery, held: Held) -> BitMap64:
+        """Those that are ready and that no poll has picked."""
+        ready = ready_of(offsets, delivery, held)
+        return ready - self._reserved if self._reserved else ready
+
     def _drop_below(self, start: int) -> None:
         """Retention went on."""
-        for lane, cursor in enumerate(self._cursors):
-            self._cursors[lane] = max(cursor, start)
+        if min(self._cursors) < start:
+            self._cursors = [max(cursor, start) for cursor in self._cursors]
         for offsets in (*self._staged, self._unsorted):
             if offsets and offsets.min() < start:
                 cut_below(offsets, start)
@@ -120,7 +155,7 @@ class Selection:
             cut_from(some, end)
             for lane, offsets in enumerate(by_lane):
                 if offsets:
-                    self._staged[lane] |= ready_of(offsets, delivery, held) - self._reserved
+                    self._staged[lane] |= self._pickable(offsets, delivery, held)
             self._unsorted -= some
             count += len(some)
 
@@ -130,21 +165,24 @@ class Selection:
 
     def is_urgent(self, lanes: LaneIndex) -> bool:
         """Whether there may be something critical. Raises ViewMissing."""
-        return bool(self._staged[Lane.CRITICAL]) or bool(lanes.after(Lane.CRITICAL, self._cursors[Lane.CRITICAL], 1)[0])
+        return bool(self._staged[Lane.CRITICAL]) or lanes.has(Lane.CRITICAL, self._cursors[Lane.CRITICAL])
 
     # --- picking
 
     def pick(self, budget: int, policy: Policy, now: int) -> list[Pick]:
         """Reserve what a poll is to be given, at most so many, in the order in which it is to be given."""
-        ready = [len(staged) for staged in self._staged]
+        ready = list(map(len, self._staged))
         shares = self._shares.share(
             budget, ready, policy.weights, strict=policy.strict, now=now, starving_ms=limits.STARVING_MS
         )
         picks = []
         for lane, count in enumerate(shares):
             if count:
-                offsets = self._staged[lane][:count]
-                self._staged[lane] -= offsets
+                if count == ready[lane]:
+                    offsets, self._staged[lane] = self._staged[lane], BitMap64()
+                else:
+                    offsets = self._staged[lane][:count]
+                    self._staged[lane] -= offsets
                 self._reserved |= offsets
                 picks.append(Pick(lane, offsets))
         return picks
@@ -173,8 +211,10 @@ class Selection:
 
 def ready_of(offsets: BitMap64, delivery: Delivery, held: Held) -> BitMap64:
     """Those of them that may be delivered."""
-    cut_below(offsets, delivery.low)
-    for unavailable in (delivery.settled.above, delivery.taken, held.pending, held.cancelled):
+    settled = delivery.settled
+    if offsets and offsets.min() < settled.low:
+        cut_below(offsets, settled.low)
+    for unavailable in (settled.above, delivery.taken, held.pending, held.cancelled):
         if unavailable and offsets.intersect(unavailable):
             offsets = offsets - unavailable
     return offsets

@@ -12,7 +12,7 @@ import msgspec
 from goqueue.delivery.commands import Fence
 from goqueue.delivery.delays import Delays
 from goqueue.delivery.deliveries import Deliveries
-from goqueue.delivery.selection import Selection
+from goqueue.delivery.selection import Ahead, Selection
 from goqueue.machine.host import Host, Outcome
 from goqueue.model import limits
 from goqueue.model.groups import Mode
@@ -77,6 +77,17 @@ class Sidecar:
         selection.stage(self._lanes, delivery, deliveries, start=self._data.start_offset, end=end, want=want + 1)
         return selection
 
+    def ahead(self, group: GroupNumber, mode: Mode) -> Ahead | None:
+        """What there is for a group that goes along at the end of the log, if that is all and nothing is special."""
+        deliveries = self.deliveries
+        delivery, selection = deliveries.delivery(group), deliveries.selection(group, mode)
+        if delivery.tries or not delivery.settled.is_plain or deliveries.moved:
+            return None
+        if len(delivery.taken) >= limits.MAX_UNSETTLED:
+            return None
+        start, end = self._data.start_offset, self._data.written.value
+        return selection.ahead(self._lanes, delivery, deliveries, start=start, end=end)
+
     def is_urgent(self, group: GroupNumber) -> bool:
         """Whether there may be something critical for a group, as far as can be told without a look at the disk."""
         selection = self.deliveries.selections.get(group)
@@ -84,13 +95,13 @@ class Sidecar:
             if selection is not None:
                 return selection.is_urgent(self._lanes)
             low = max(self.deliveries.low(group) or 0, self._data.start_offset)
-            return bool(self._lanes.after(Lane.CRITICAL, low, 1)[0])
+            return self._lanes.has(Lane.CRITICAL, low)
         except ViewMissing:
             return False
 
-    def hole_at_low(self, group: GroupNumber) -> tuple[int, int] | None:
-        """Offsets right where the group is that have no record: cleaned away, or damaged. Raises ViewMissing."""
-        low = max(self.deliveries.low(group) or 0, self._data.start_offset)
+    def hole_at(self, low: int) -> tuple[int, int] | None:
+        """Offsets right where a group is that have no record: cleaned away, or damaged. Raises ViewMissing."""
+        low = max(low, self._data.start_offset)
         if low >= self._data.written.value:
             return None
         present = self._lanes.next_present(low)

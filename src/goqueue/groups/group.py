@@ -7,7 +7,7 @@ the generation in which its owner got it, only grows.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from goqueue.groups.records import MemberJoined
@@ -31,6 +31,7 @@ class Member:
         "answered",
         "auto_committed_at",
         "joined",
+        "member_id",
         "owned",
         "parked",
         "passed_over",
@@ -46,6 +47,7 @@ class Member:
 
     def __init__(self, joined: MemberJoined, now: int) -> None:
         self.joined = joined
+        self.member_id = joined.member_id
         self.owned: dict[TopicId, array[int]] = {}
         """Its partitions, in order; also those it is asked to give up."""
         self.version = now
@@ -77,12 +79,8 @@ class Member:
         """Soft: when what it was delivered was last settled without its asking."""
 
     @property
-    def member_id(self) -> str:
-        return self.joined.member_id
-
-    @property
-    def parts(self) -> Iterator[Part]:
-        return (Part(topic_id, number) for topic_id, numbers in self.owned.items() for number in numbers)
+    def parts(self) -> list[Part]:
+        return [Part(topic_id, number) for topic_id, numbers in self.owned.items() for number in numbers]
 
 
 class Ownership:
@@ -190,7 +188,14 @@ class Group:
 
     def is_serving(self, part: Part, epoch: int) -> bool:
         """Whether the owner that got a partition in this epoch still has it and is not asked to give it up."""
-        return self.owner(part) is not None and self.epoch(part) == epoch and not self.is_revoking(part)
+        ownership, number = self.ownerships.get(part.topic_id), part.partition
+        return (
+            ownership is not None
+            and number < len(ownership.owners)
+            and ownership.owners[number] is not None
+            and ownership.epochs[number] == epoch
+            and number not in ownership.revoking
+        )
 
     def revoking(self, member: Member) -> list[Part]:
         """What a member is asked to give up."""

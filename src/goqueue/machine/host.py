@@ -41,6 +41,7 @@ class Host:
     def __init__(self, log: Log, machines: Iterable[Machine]) -> None:
         self.log = log
         self._machines = {machine.name: machine for machine in machines}
+        self._keys = {name: name.encode() for name in self._machines}
         self._snapshots: list[int] = []
         """Where the complete snapshots begin, oldest first."""
         self._since = log.start_offset
@@ -61,7 +62,7 @@ class Host:
         except GoQueueError as refusal:
             return Outcome(None, refusal, self.log.end_offset)
         if decision.records:
-            key = machine.name.encode()
+            key = self._keys[machine.name]
             block = codec.encode([Record(key=key, value=record) for record in decision.records])
             appended = self._append(block, now if written_at is None else written_at)
             for ordinal, record in enumerate(decision.records):
@@ -87,7 +88,7 @@ class Host:
         self._unfinished = True
         block = bytearray()
         for machine in self._machines.values():
-            key = machine.name.encode()
+            key = self._keys[machine.name]
             for record in machine.snapshot():
                 if len(block) + len(record) > _BLOCK_BYTES and block:
                     self.log.append(block, now=now)

@@ -39,8 +39,7 @@ class OffsetIndex:
 
     def find(self, offset: int) -> Interval:
         """Where the first record at or after `offset` (relative) lies, if the segment has it."""
-        after = bisect_right(self.offsets, offset)
-        return self._interval(after)
+        return self._interval(bisect_right(self.offsets, offset))
 
     def following(self, offset: int) -> int | None:
         """The offset (relative) of the first point after `offset`."""

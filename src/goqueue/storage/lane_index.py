@@ -73,6 +73,24 @@ class LaneIndex:
             at = found.max() + 1
         return found, max(at, first)
 
+    def sole(self, first: int, end: int) -> int | None:
+        """The lane that has all offsets from `first` up to `end`, where that is seen at a glance: at the log's end."""
+        segment = self._log.segments[-1]
+        base = segment.base
+        if segment.derived is not None and base <= first < end:
+            for lane, members in enumerate(self._lanes(segment)):
+                if members.contains_range(first - base, end - base):
+                    return lane
+        return None
+
+    def has(self, lane: int, first: int) -> bool:
+        """Whether there is one of a lane from `first` on."""
+        segment = self._log.segments[-1]
+        if segment.derived is None or first < segment.base:
+            return bool(self.after(lane, first, 1)[0])
+        members = self._lanes(segment)[lane]
+        return bool(members) and members.max() >= first - segment.base
+
     def sort(self, offsets: BitMap64) -> tuple[list[BitMap64], int]:
         """By lane those that lie in the segment of the first of them, and where that ends.
 
@@ -113,6 +131,8 @@ class LaneIndex:
     def next_present(self, offset: int) -> int:
         """The first offset from there on that has a record; the log's end when there is none."""
         end = self._log.written.value
+        if self.sole(offset, offset + 1) is not None:
+            return min(offset, end)
         for segment in self._from(offset):
             at = max(offset - segment.base, 0)
             found = [following for lane in self._lanes(segment) if (following := _next(lane, at)) is not None]
@@ -129,17 +149,25 @@ class LaneIndex:
         return segments[max(bisect_right(segments, offset, key=_BASE) - 1, 0)]
 
     def _lanes(self, segment: Segment) -> list[BitMap]:
-        if segment.derived is None:
+        derived = segment.derived
+        if derived is None:
             raise ViewMissing(segment)
-        return remember(segment, self._log.derived(segment)).lanes
+        if segment.seal:
+            return remember(segment, self._log.derived(segment)).lanes
+        return _view(derived).lanes
 
 
 def remember(segment: Segment, derived: Derived) -> LaneView:
     """A segment's view of its lanes; how many each has is kept beside the segment once that cannot change."""
-    view = derived.views[LaneViews.name]
-    assert isinstance(view, LaneView)
+    view = _view(derived)
     if segment.seal and segment.lane_counts is None:
         segment.lane_counts = tuple(view.counts)
+    return view
+
+
+def _view(derived: Derived) -> LaneView:
+    view = derived.views[LaneViews.name]
+    assert isinstance(view, LaneView)
     return view
 
 

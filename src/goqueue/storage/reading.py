@@ -95,13 +95,13 @@ class Reader:
         self._kinds = kinds
 
     def read(self, offset: int, max_bytes: int, max_count: int, to_offset: int | None) -> Chunk:
-        max_bytes = min(max_bytes, limits.MAX_READ_BYTES)
+        log, max_bytes = self._log, min(max_bytes, limits.MAX_READ_BYTES)
         while True:
-            limit = self._log.written.value
-            if to_offset is not None:
-                limit = min(limit, to_offset)
-            if not self._log.start_offset <= offset <= self._log.end_offset:
-                raise OffsetOutOfRange(offset, start=self._log.start_offset, end=self._log.end_offset)
+            limit = log.written.value
+            if to_offset is not None and to_offset < limit:
+                limit = to_offset
+            if not log.start_offset <= offset <= log.end_offset:
+                raise OffsetOutOfRange(offset, start=log.start_offset, end=log.end_offset)
             if offset >= limit:
                 return Chunk(memoryview(b""), 0, offset)
             segment = self._segment(offset)
@@ -168,36 +168,47 @@ class Reader:
 
     def _segment(self, offset: int) -> Segment:
         segments = self._log.segments
+        last = segments[-1]
+        if offset >= last.base:
+            return last
         return segments[max(bisect_right(segments, offset, key=_BASE) - 1, 0)]
 
     def _read_segment(self, segment: Segment, offset: int, limit: int, max_bytes: int, max_count: int) -> Chunk | None:
         """Records of one segment, or None when it has none from `offset` up to `limit`."""
+        file = self._acquire(segment)
+        try:
+            return self._read_file(segment, file, offset, limit, max_bytes, max_count)
+        finally:
+            self._files.release(segment.key, file)
+
+    def _read_file(
+        self, segment: Segment, file: File, offset: int, limit: int, max_bytes: int, max_count: int
+    ) -> Chunk | None:
         derived = self.derived(segment)
-        with self.use(segment) as file:
-            start, stop = self._bounds(segment, derived, offset, limit)
-            want = derived.interval + max_bytes
-            while start < stop:
-                asked = min(want, stop - start)
-                data = read_around(file, start, asked)
-                if len(data) < asked:
-                    break
-                found = codec.select(
-                    data, from_offset=offset, to_offset=limit, max_count=max_count, max_bytes=max_bytes
-                )
-                if found.count:
-                    self._check_first(segment, offset, found.last_offset - found.count + 1)
-                    return Chunk(memoryview(data)[found.start : found.end], found.count, found.last_offset + 1)
-                cut_short = start + len(data) < stop
-                if found.problem is Problem.NONE and (found.end < len(data) or not cut_short):
-                    break
-                if found.problem not in (Problem.NONE, Problem.INCOMPLETE) or not cut_short:
-                    return self._meet_damage(segment, file, offset, limit, max_bytes, max_count)
-                if found.end == 0:
-                    want *= 2
-                start += found.end
-            if segment.traits & Trait.CLEANED:
-                return None
-            return self._meet_damage(segment, file, offset, limit, max_bytes, max_count)
+        start, stop = self._bounds(segment, derived, offset, limit)
+        want = derived.interval + max_bytes
+        while start < stop:
+            asked = min(want, stop - start)
+            data = read_around(file, start, asked)
+            if len(data) < asked:
+                break
+            found = codec.select(data, from_offset=offset, to_offset=limit, max_count=max_count, max_bytes=max_bytes)
+            if found.count:
+                first = found.last_offset - found.count + 1
+                if first != offset:
+                    self._check_first(segment, offset, first)
+                return Chunk(memoryview(data)[found.start : found.end], found.count, found.last_offset + 1)
+            cut_short = start + len(data) < stop
+            if found.problem is Problem.NONE and (found.end < len(data) or not cut_short):
+                break
+            if found.problem not in (Problem.NONE, Problem.INCOMPLETE) or not cut_short:
+                return self._meet_damage(segment, file, offset, limit, max_bytes, max_count)
+            if found.end == 0:
+                want *= 2
+            start += found.end
+        if segment.traits & Trait.CLEANED:
+            return None
+        return self._meet_damage(segment, file, offset, limit, max_bytes, max_count)
 
     def _bounds(self, segment: Segment, derived: Derived, offset: int, limit: int) -> tuple[int, int]:
         """The bytes to look in: between the index points around the offsets, around ranges known to be damaged."""
@@ -215,7 +226,8 @@ class Reader:
         return start, stop
 
     def _check_first(self, segment: Segment, offset: int, first: int) -> None:
-        if first != offset and not segment.traits & Trait.CLEANED:
+        """Another record than the one that was looked for is right only where some were cleaned away."""
+        if not segment.traits & Trait.CLEANED:
             if segment.retired:
                 raise Retired
             raise DamagedData(
@@ -291,16 +303,25 @@ class Reader:
     @contextmanager
     def use(self, segment: Segment) -> Iterator[File]:
         """The segment's file, or Retired when it is no longer the one at its path."""
+        file = self._acquire(segment)
         try:
-            with self._files.use(segment.key) as file:
-                if segment.retired:
-                    self._files.forget(segment.key)  # it may have been opened just now
-                    raise Retired
-                yield file
+            yield file
+        finally:
+            self._files.release(segment.key, file)
+
+    def _acquire(self, segment: Segment) -> File:
+        """The same, until it is released."""
+        try:
+            file = self._files.acquire(segment.key)
         except FileNotFoundError:
             if not segment.retired:
                 raise
             raise Retired from None
+        if segment.retired:
+            self._files.forget(segment.key)  # it may have been opened just now
+            self._files.release(segment.key, file)
+            raise Retired
+        return file
 
     # --- indexes and views
 

@@ -1,11 +1,13 @@
 """Members of groups that work with a broker as a door would, with time that a test moves."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from goqueue import codec
 from goqueue.broker.broker import Broker
@@ -350,3 +352,9 @@ def records_of(partition: Partition) -> list[Record]:
 def numbered(count: int, first: int = 0) -> Iterable[str]:
     """Texts to publish: m0, m1, ..."""
     return [f"m{number}" for number in range(first, first + count)]
+
+
+def read_slowly(to: Consumers, monkeypatch: pytest.MonkeyPatch, read: Callable[..., Awaitable[Any]]) -> None:
+    """As if a disk had to be asked: a poll that reads lets others in between."""
+    monkeypatch.setattr(to.broker.reader, "read_now", lambda *_, **__: None)
+    monkeypatch.setattr(to.broker.reader, "read", read)

@@ -13,7 +13,17 @@ from goqueue.model.groups import Mode
 from goqueue.model.record import Lane
 from tests.support.loop import turns
 from tests.unit.broker.brokers import Clock
-from tests.unit.broker.consumers import GROUP, Consumers, consuming, handle_of, handles_of, message, numbered, texts
+from tests.unit.broker.consumers import (
+    GROUP,
+    Consumers,
+    consuming,
+    handle_of,
+    handles_of,
+    message,
+    numbered,
+    read_slowly,
+    texts,
+)
 from tests.unit.broker.moved_time import run_timed
 
 LONG_MS = 3600 * 1000
@@ -30,10 +40,35 @@ def during_the_next_read(to: Consumers, monkeypatch: pytest.MonkeyPatch, work: C
         await work()
         return found
 
-    monkeypatch.setattr(to.broker.reader, "read", read)
+    read_slowly(to, monkeypatch, read)
 
 
 # --- nothing is slept through
+
+
+def test_what_an_overtaken_poll_puts_back_the_newer_one_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create()
+            member = (await to.join("a")).member_id
+            to.put("a")
+            begun, gate, real = asyncio.Event(), asyncio.Event(), to.broker.reader.read
+
+            async def read(*asked: Any, **more: Any) -> Any:
+                begun.set()
+                await gate.wait()
+                return await real(*asked, **more)
+
+            read_slowly(to, monkeypatch, read)
+            older = asyncio.ensure_future(to.poll(member))
+            await begun.wait()
+            newer = asyncio.ensure_future(to.poll(member, timeout_ms=LONG_MS))
+            await turns()
+            gate.set()
+            assert texts(await older) == []
+            assert texts(await newer) == ["a"], "no time passes here by itself"
+
+    run_timed(go())
 
 
 def test_what_becomes_ready_while_a_poll_looks_elsewhere_wakes_it(

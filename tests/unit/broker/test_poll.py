@@ -24,6 +24,7 @@ from tests.unit.broker.consumers import (
     deliveries_of,
     numbered,
     places,
+    read_slowly,
     texts,
 )
 from tests.unit.broker.moved_time import run_timed
@@ -353,7 +354,7 @@ def test_a_partition_that_moves_while_it_is_read_is_not_delivered(
             await to.leave(member)
             return chunk
 
-        monkeypatch.setattr(reader, "read", slowly)
+        read_slowly(to, monkeypatch, slowly)
         try:
             assert (await to.take(member)).rows == []
         except UnknownMember:
@@ -426,7 +427,7 @@ def test_retention_may_pass_by_while_a_group_reads(tmp_path: Path, monkeypatch: 
             clean(log, to.clock())
             return await read(*arguments, **more)
 
-        monkeypatch.setattr(reader, "read", later)
+        read_slowly(to, monkeypatch, later)
         assert await to.texts(member) == ["late"]
 
     consume(tmp_path, scenario, retention_hours=1)
@@ -478,7 +479,7 @@ def test_a_topic_that_is_deleted_while_it_is_read_does_not_take_the_others_messa
                     await to.delete("bills" if first == "orders" else "orders")
                 return chunk
 
-            monkeypatch.setattr(reader, "read", interrupted)
+            read_slowly(to, monkeypatch, interrupted)
             polled = await to.take(member)
             assert len(texts(polled)) == 1, "what was leased is told"
             assert reads == 1
@@ -748,7 +749,7 @@ def test_a_poll_that_is_overtaken_by_a_newer_one_takes_nothing_that_nobody_would
                 await gate.wait()
             return chunk
 
-        monkeypatch.setattr(reader, "read", slowly)
+        read_slowly(to, monkeypatch, slowly)
         older = asyncio.ensure_future(to.poll(member, received=arrived.number))
         await begun.wait()
         newer = await to.poll(member, received=arrived.number, max_messages=2)

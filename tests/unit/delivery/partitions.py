@@ -145,7 +145,7 @@ class MemoryPartition:
         """What there is for a group."""
         while True:
             try:
-                hole = self.sidecar.hole_at_low(group)
+                hole = self.sidecar.hole_at(self.deliveries.low(group) or 0)
                 if hole is not None:
                     self.do(Skip(group, *hole))
                 return self.sidecar.stage(group, mode, want)
@@ -182,6 +182,21 @@ class MemoryPartition:
         """What was picked is delivered."""
         offsets = offsets_of(picks)
         keys = pack_keys(selection.keys_of(offsets)) if isinstance(selection, KeyedSelection) else b""
+        self.hold(group, offsets, poll=poll, holder=holder, epoch=epoch, span_ms=span_ms, keys=keys)
+        selection.keep(picks, self.now)
+
+    def hold(
+        self,
+        group: GroupNumber,
+        offsets: BitMap64,
+        *,
+        poll: int,
+        holder: str = "a",
+        epoch: int = 0,
+        span_ms: int = SPAN,
+        keys: bytes = b"",
+    ) -> None:
+        """That they are leased is written down."""
         self.do(
             Lease(
                 group=group,
@@ -194,7 +209,6 @@ class MemoryPartition:
                 keys=keys,
             )
         )
-        selection.keep(picks, self.now)
 
     def poll(
         self,

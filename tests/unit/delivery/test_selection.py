@@ -1,12 +1,15 @@
 """What is delivered next: lanes in their shares, nothing that is held, nothing twice, nothing forgotten."""
 
+from collections.abc import Callable
+
 import pytest
 
-from goqueue.delivery.commands import Ack, Cancel, Expire, Nack, Open, Reject, ResetTo
+from goqueue.delivery.commands import Ack, Cancel, Expire, Nack, Open, Reject, Release, ResetTo
 from goqueue.delivery.selection import Pick, Policy, Selection, ready_of
 from goqueue.model import limits
 from goqueue.model.errors import Conflict
 from goqueue.model.groups import Mode
+from goqueue.storage.lane_index import LaneIndex
 from tests.unit.delivery.partitions import (
     ALL,
     EVENLY,
@@ -299,3 +302,133 @@ def test_a_group_that_has_too_much_under_way_is_delivered_only_what_it_had_befor
     assert partition.poll(A)[1] == []
     partition.do(Ack(A, {1: some(0)}))
     assert partition.poll(A, 1)[1] == [4]
+
+
+# --- going along at the end of a log
+
+
+def ahead(partition: MemoryPartition) -> tuple[int, int, int] | None:
+    return partition.sidecar.ahead(A, Mode.SHARED)
+
+
+def test_who_has_had_everything_finds_what_came_since_in_a_row() -> None:
+    partition = lanes(2, 2, 2)
+    assert ahead(partition) == (2, 0, 3)
+    poll, _ = partition.poll(A)
+    assert ahead(partition) is None, "there is nothing"
+    partition.publish(message(lane=4), message(lane=4))
+    assert ahead(partition) == (4, 3, 5)
+    partition.do(Ack(A, {poll: some(0, 1, 2)}))
+    assert ahead(partition) == (4, 3, 5)
+    assert partition.poll(A)[1] == [3, 4]
+
+
+def test_what_was_taken_in_a_row_has_not_waited() -> None:
+    partition = lanes(4, 4)
+    selection = partition.staged(A)
+    selection.pick(1, STRICTLY, partition.now)
+    assert selection.waiting_since[4] == partition.now
+    partition.deliveries.selections.pop(A)
+    selection = partition.deliveries.selection(A)
+    selection.pick(0, STRICTLY, partition.now)
+    row = partition.sidecar.ahead(A, Mode.SHARED)
+    assert row is not None
+    selection.take(row)
+    assert selection.waiting_since == [None] * 5
+
+
+def _of_two_lanes() -> MemoryPartition:
+    return lanes(2, 0, 2)
+
+
+def _with_some_left() -> MemoryPartition:
+    partition = lanes(2, 2, 2)
+    partition.poll(A, 1)
+    return partition
+
+
+def _with_some_picked() -> MemoryPartition:
+    partition = lanes(2, 2)
+    partition.staged(A).pick(ALL, EVENLY, partition.now)
+    partition.publish(message())
+    return partition
+
+
+def _with_lanes_looked_at_unequally_far() -> MemoryPartition:
+    partition = lanes(2, 0, 2, 2, 2, 2)
+    selection = partition.staged(A, want=1)
+    partition.lease(A, selection, selection.pick(ALL, EVENLY, partition.now), poll=1)
+    partition.publish(message())
+    return partition
+
+
+def _with_one_delayed() -> MemoryPartition:
+    partition = lanes(2)
+    partition.publish(message(deliver_at=T0 + 1000))
+    return partition
+
+
+def _with_one_cancelled() -> MemoryPartition:
+    partition = _with_one_delayed()
+    partition.do(Cancel(some(1)))
+    return partition
+
+
+def _with_one_tried_in_an_earlier_life() -> MemoryPartition:
+    partition = lanes(2, 2)
+    partition.poll(A)
+    partition.pass_time(SPAN)
+    partition.lapse()
+    partition.restart()
+    return partition
+
+
+def _with_one_leased_in_an_earlier_life() -> MemoryPartition:
+    partition = lanes(2, 2)
+    partition.poll(A, 1)
+    partition.restart()
+    return partition
+
+
+def _with_one_settled_out_of_order() -> MemoryPartition:
+    partition = lanes(2, 2, 2)
+    poll, _ = partition.poll(A)
+    partition.do(Ack(A, {poll: some(1)}))
+    partition.do(Release(A, {poll: some(0, 2)}))
+    partition.restart()
+    return partition
+
+
+def _after_retention() -> MemoryPartition:
+    partition = lanes(2, 2, 2)
+    partition.roll()
+    partition.publish(message(), message())
+    selection = partition.deliveries.selection(A)
+    assert (
+        selection.ahead(LaneIndex(partition.data), partition.delivery(A), partition.deliveries, start=4, end=5) is None
+    )
+    partition.retain(4)
+    return partition
+
+
+@pytest.mark.parametrize(
+    "prepared",
+    [
+        _of_two_lanes,
+        _with_some_left,
+        _with_some_picked,
+        _with_lanes_looked_at_unequally_far,
+        _with_one_delayed,
+        _with_one_cancelled,
+        _with_one_tried_in_an_earlier_life,
+        _with_one_leased_in_an_earlier_life,
+        _with_one_settled_out_of_order,
+        _after_retention,
+    ],
+)
+def test_nothing_lies_ahead_where_something_has_to_be_chosen(prepared: Callable[[], MemoryPartition]) -> None:
+    assert ahead(prepared()) is None
+
+
+def test_in_key_mode_nothing_lies_ahead() -> None:
+    assert lanes(2, 2).sidecar.ahead(A, Mode.KEY) is None

@@ -206,3 +206,22 @@ def test_a_piece_out_of_the_middle_of_many_is_found() -> None:
     log = open_log()
     put(log, *(Record(priority=number % 2) for number in range(100_000)))
     assert LaneIndex(log).after(1, 50_000, 3) == (BitMap64([50_001, 50_003, 50_005]), 50_006)
+
+
+# --- at the end of a log
+
+
+def test_the_lane_of_all_that_is_new_is_seen_at_a_glance() -> None:
+    index = LaneIndex(lanes_of([2, 2], [0, 2, 2, 2]))
+    assert index.sole(3, 6) == 2
+    assert index.sole(2, 3) == 0
+    assert index.sole(2, 4) is None, "there are two"
+    assert index.sole(1, 6) is None, "it lies in two segments"
+    assert index.sole(6, 6) is None, "there is nothing"
+    assert index.sole(5, 7) is None, "there is no such offset"
+
+
+def test_whether_a_lane_has_one_from_here_on() -> None:
+    index = LaneIndex(lanes_of([2, 0], [2, 1, 2]))
+    assert [index.has(0, first) for first in (0, 1, 2, 5)] == [True, True, False, False]
+    assert [index.has(1, first) for first in (0, 3, 4)] == [True, True, False]

@@ -164,7 +164,8 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
     def end(self, size: int = 0) -> None:
         self._pending -= 1
         self._own.give(size)
-        self._advance()
+        if self._buffer.held or not self._reading:  # else there is nothing that could have waited for this
+            self._advance()
 
     def try_reserve(self, size: int) -> bool:
         """Room for a reply, of this connection's and of the broker's budget; False when there is none now."""
