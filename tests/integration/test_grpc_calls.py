@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_status import rpc_status
 
 from goqueue.api.grpc.door import NAME
@@ -19,6 +20,7 @@ from tests.support.grpc_client import GrpcClient, check_log, publish
 
 _health: Any = import_module("grpc_health.v1.health_pb2")
 _health_grpc: Any = import_module("grpc_health.v1.health_pb2_grpc")
+_reflection: Any = import_module("grpc_reflection.v1alpha.reflection_pb2")
 _errors: Any = import_module("google.rpc.error_details_pb2")
 
 PROTO = Path(__file__).parents[2] / "proto" / "goqueue" / "v1"
@@ -71,6 +73,22 @@ def test_one_bad_message_of_a_batch_fails_alone(client: GrpcClient) -> None:
         "PublishBatch", topic="alone", messages=[{"value": b"x" * 2_000_000}, {"value": b"ok"}]
     ).results
     assert [result.code for result in results] == ["too_large", ""]
+
+
+def test_dead_letters_come_in_pages_that_clients_take(client: GrpcClient) -> None:
+    client.call("CreateTopic", name="dying", num_partitions=1)
+    values = [bytes((65 + number,)) * 900_000 for number in range(6)]
+    publish(client, "dying", *values)
+    member, died = join(client, "undertaker", "dying"), 0
+    while died < len(values):
+        polled = client.call("Poll", group="undertaker", member_id=member).messages
+        client.call("Reject", receipt_handles=[message.receipt_handle for message in polled])
+        died += len(polled)
+    first = client.call("ListDeadLetters", topic="dying")
+    second = client.call("ListDeadLetters", topic="dying", next=first.next)
+    assert [letter.value for letter in first.messages] == values[:3]
+    assert [letter.value for letter in second.messages] == values[3:]
+    assert not second.HasField("next")
 
 
 @pytest.mark.parametrize("rpc", [rpc for rpc in SCHEMA.rpcs if not rpc.streams], ids=lambda rpc: rpc.name)
@@ -252,6 +270,22 @@ def test_a_client_that_knows_nothing_beforehand_works(broker: RunningBroker, tmp
     services, *rest = _run(tmp_path / "client.py", broker)
     assert services.split() == [NAME, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"]
     assert rest == ["0", "found by reflection"]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_reflection_is_there_under_both_of_its_names(client: GrpcClient, version: str) -> None:
+    call: Any = client.channel.stream_stream(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        _reflection.ServerReflectionRequest.SerializeToString,
+        _reflection.ServerReflectionResponse.FromString,
+    )
+    asked = ({"list_services": "*"}, {"file_containing_symbol": NAME}, {"file_containing_symbol": "no.such.thing"})
+    listed, found, missing = call(iter([_reflection.ServerReflectionRequest(**each) for each in asked]), timeout=20)
+    services = [service.name for service in listed.list_services_response.service]
+    assert services == [NAME, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"]
+    files = [FileDescriptorProto.FromString(each) for each in found.file_descriptor_response.file_descriptor_proto]
+    assert NAME in [f"{file.package}.{service.name}" for file in files for service in file.service]
+    assert missing.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
 
 
 def _run(script: Path, broker: RunningBroker) -> list[str]:

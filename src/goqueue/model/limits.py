@@ -157,9 +157,19 @@ MAX_BODY_BYTES: Final = 31 * MIB
 """An HTTP body: its messages always fit into a block."""
 
 # gRPC
+GRPC_CONNECTIONS: Final = 1000
+"""Those beyond it are hung up on at once."""
 GRPC_STREAMS_PER_CONNECTION: Final = 100
-"""Calls and streams of one connection at a time; a client keeps those beyond it back. Each may be sending a request,
-which is counted only once it is here."""
+"""Calls and streams of one connection at a time; a client keeps those beyond it back."""
+GRPC_CALLS: Final = 1500
+"""Calls and streams of all connections; those beyond it are refused before anything of their requests is read. Each may
+be in the middle of one, which the library holds and nobody can count before all of it is here. So this many times
+`MAX_FRAME_BYTES` is what clients can make it hold, if they mean harm."""
+GRPC_PLACES: Final = 1000
+"""Streams, and polls that wait, among them: the rest is left to calls that take a moment."""
+GRPC_WINDOW_BYTES: Final = MIB
+"""What a client may send on a call that nobody reads from. Left alone, the library lets it grow with the speed of the
+line, to 16 MiB and more."""
 GRPC_HTTP2_FRAME_BYTES: Final = 256 * KIB
 """What a client may send in one piece: in those of 16 KiB that HTTP/2 begins with, large batches cost more."""
 GRPC_KEEPALIVE_MS: Final = 60_000
@@ -224,6 +234,9 @@ LETTERS_AT_ONCE: Final = 256
 """Dead letters that are looked at before others get a turn."""
 MAX_LETTERS_LOOKED_AT: Final = 10_000
 """Of which one reply tells those that match."""
+MAX_PAGE_BYTES: Final = 3 * MIB
+"""A page of schedules, or of dead letters, as JSON, unless it has only one: over gRPC it is smaller, and clients there
+take 4 MiB unless they are told otherwise."""
 MAX_FILTER_OFFSETS: Final = 1000
 MAX_FILTER_HEADERS: Final = 16
 

@@ -30,6 +30,7 @@ from goqueue.model import limits
 from goqueue.model.errors import StorageFailed, Unavailable
 from goqueue.model.settings import LogSettings
 from goqueue.model.topic import TopicSettings
+from goqueue.server.memory import keep_freed_memory
 from goqueue.telemetry import logs
 from goqueue.telemetry.exposition import Exposition
 from goqueue.telemetry.meters import RequestMeterSet
@@ -158,6 +159,7 @@ def broker_settings(settings: Settings) -> BrokerSettings:
 def run(settings: Settings, announce: Callable[[Server], None]) -> StorageFailed | None:
     """Serve until a signal, or until the disk fails: then that failure is returned."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its lines are in another form than ours, and say nothing new
+    keep_freed_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings, announce))
 

@@ -173,7 +173,7 @@ def test_a_large_request_does_not_wait_for_room_and_a_small_one_needs_none(tmp_p
 
 
 def test_calls_that_wait_are_so_many_and_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(limits, "GRPC_PLACES", 1)
 
     async def body() -> None:
         async with opened(tmp_path) as (door, member):

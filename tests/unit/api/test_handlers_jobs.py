@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from goqueue.api.errors import status_of
@@ -216,9 +217,10 @@ def test_the_schedules_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyP
             assert await pages(limit=6) == [[*ids, other]]
             assert await pages(limit=2, topic="orders") == [ids[:2], ids[2:4], ids[4:]]
             assert await pages(topic="nope") == [[]]
-            monkeypatch.setattr(limits, "MAX_LIST_BYTES", 40)
+            size = len(msgspec.json.encode(await rig.call("describe_schedule", schedule=ids[0])))
+            monkeypatch.setattr(limits, "MAX_PAGE_BYTES", 2 * size)
             assert await pages() == [ids[:2], ids[2:4], [ids[4], other]]
-            monkeypatch.setattr(limits, "MAX_LIST_BYTES", 1)
+            monkeypatch.setattr(limits, "MAX_PAGE_BYTES", 1)
             assert len(await pages()) == 6, "at least one each"
 
     run(go())
@@ -331,6 +333,37 @@ def test_a_dead_letter_is_shown_with_its_story(tmp_path: Path) -> None:
     run(go())
 
 
+def test_a_page_of_dead_letters_is_cut_where_it_would_be_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        async with rigged(tmp_path, 2) as rig:
+            long = {"h": "x" * 1000}
+            await rig.kill(*({"value": str(n), "partition": n // 3, "headers": long} for n in range(6)), reason="why")
+
+            async def pages() -> list[list[str]]:
+                found: list[list[str]] = []
+                following: dict[str, str] = {}
+                while True:
+                    page = await rig.call("list_dead_letters", topic="orders", **following)
+                    found.append([letter["value"] for letter in page["messages"]])
+                    if "next" not in page:
+                        return found
+                    following = {"next": page["next"]}
+
+            assert await pages() == [["0", "1", "2", "3", "4", "5"]]
+            letter = (await rig.call("list_dead_letters", topic="orders", limit=1))["messages"][0]
+            size = len(msgspec.json.encode(letter))
+            monkeypatch.setattr(limits, "MAX_PAGE_BYTES", 4 * size)
+            assert await pages() == [["0", "1", "2", "3"], ["4", "5"]], "all that a letter has counts"
+            monkeypatch.setattr(limits, "MAX_PAGE_BYTES", 4 * size - 1)
+            assert await pages() == [["0", "1", "2"], ["3", "4", "5"]]
+            monkeypatch.setattr(limits, "MAX_PAGE_BYTES", 1)
+            assert await pages() == [["0"], ["1"], ["2"], ["3"], ["4"], ["5"]], "at least one each"
+
+    run(go())
+
+
 def test_dead_letters_come_in_pages_and_by_filter(tmp_path: Path) -> None:
     async def go() -> None:
         async with rigged(tmp_path, 2) as rig:
@@ -364,7 +397,7 @@ def test_dead_letters_come_in_pages_and_by_filter(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("nope", "the filter is not valid JSON"),
-        ("[]", "Expected `object`"),
+        ("[]", "is a list, not an object"),
         ('{"colour": 1}', "unknown field `colour`"),
         ('{"reason": "acked"}', "it is rejected, nacked, lapsed or expired"),
         ('{"from_time": "then"}', "write RFC 3339 with a zone"),

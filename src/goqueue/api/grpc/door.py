@@ -10,9 +10,8 @@ from time import perf_counter
 from typing import Any, Final
 
 import grpc
-from grpc_reflection.v1alpha import reflection
 
-from goqueue.api.grpc import health
+from goqueue.api.grpc import health, reflection
 from goqueue.api.grpc.calls import Calls
 from goqueue.api.grpc.failures import Handler
 from goqueue.api.grpc.held import Held
@@ -25,18 +24,6 @@ from goqueue.model import limits
 
 NAME: Final = f"{PACKAGE}.{SERVICE}"
 """Of the service, in full."""
-
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", limits.MAX_FRAME_BYTES),
-    ("grpc.max_send_message_length", limits.MAX_CONNECTION_BYTES),
-    ("grpc.max_concurrent_streams", limits.GRPC_STREAMS_PER_CONNECTION),
-    ("grpc.max_metadata_size", limits.MAX_HTTP_HEADER_BYTES),
-    ("grpc.keepalive_time_ms", limits.GRPC_KEEPALIVE_MS),
-    ("grpc.keepalive_timeout_ms", limits.GRPC_KEEPALIVE_TIMEOUT_MS),
-    ("grpc.http2.min_ping_interval_without_data_ms", limits.GRPC_LEAST_PING_MS),
-    ("grpc.http2.max_frame_size", limits.GRPC_HTTP2_FRAME_BYTES),
-    ("grpc.so_reuseport", 0),  # an address that is taken is refused
-)
 
 
 class GrpcDoor:
@@ -52,7 +39,7 @@ class GrpcDoor:
 
     async def open(self, host: str, port: int) -> str:
         """Where it listens. OSError when it cannot."""
-        server = grpc.aio.server(options=_OPTIONS)
+        server = grpc.aio.server(options=_options(), maximum_concurrent_rpcs=limits.GRPC_CALLS)
         handlers = self._calls.handlers()
         handlers[PUBLISH] = _both_ways(self._publishing.serve)
         handlers[SUBSCRIBE] = _both_ways(self._subscribing.serve)
@@ -60,9 +47,9 @@ class GrpcDoor:
             (
                 grpc.method_handlers_generic_handler(NAME, handlers),
                 grpc.method_handlers_generic_handler(health.NAME, self._health.handlers()),
+                *reflection.handlers((NAME, health.NAME)),
             )
         )
-        reflection.enable_server_reflection((NAME, health.NAME, reflection.SERVICE_NAME), server)
         shown = f"[{host}]" if ":" in host else host
         try:
             bound = server.add_insecure_port(f"{shown}:{port}")
@@ -83,6 +70,24 @@ class GrpcDoor:
             await asyncio.sleep(limits.DRAIN_POLL_S)
         if self._server is not None:
             await self._server.stop(limits.GRPC_LAST_WORDS_S)  # for answers that are on their way
+
+
+def _options() -> tuple[tuple[str, int], ...]:
+    """What the library is told. It has a quota for memory too, but none that Python could set."""
+    return (
+        ("grpc.max_receive_message_length", limits.MAX_FRAME_BYTES),
+        ("grpc.max_send_message_length", limits.MAX_CONNECTION_BYTES),
+        ("grpc.max_allowed_incoming_connections", limits.GRPC_CONNECTIONS),
+        ("grpc.max_concurrent_streams", limits.GRPC_STREAMS_PER_CONNECTION),
+        ("grpc.max_metadata_size", limits.MAX_HTTP_HEADER_BYTES),
+        ("grpc.keepalive_time_ms", limits.GRPC_KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", limits.GRPC_KEEPALIVE_TIMEOUT_MS),
+        ("grpc.http2.min_ping_interval_without_data_ms", limits.GRPC_LEAST_PING_MS),
+        ("grpc.http2.max_frame_size", limits.GRPC_HTTP2_FRAME_BYTES),
+        ("grpc.http2.lookahead_bytes", limits.GRPC_WINDOW_BYTES),
+        ("grpc.http2.bdp_probe", 0),  # which would make the windows larger
+        ("grpc.so_reuseport", 0),  # an address that is taken is refused
+    )
 
 
 def _both_ways(serve: Callable[[Any, Any], Awaitable[None]]) -> Handler:

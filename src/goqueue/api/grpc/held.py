@@ -81,7 +81,7 @@ class Held:
     @contextmanager
     def place(self) -> Iterator[None]:
         """For a stream, or a call that waits: there may be so many at a time."""
-        if self._places >= limits.MAX_CONNECTIONS:
+        if self._places >= limits.GRPC_PLACES:
             raise Busy(f"{self._places} streams and polls are open already, the most there may be; try again")
         self._places += 1
         try:

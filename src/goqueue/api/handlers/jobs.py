@@ -1,6 +1,7 @@
 """What the broker does by itself: schedules, and redriving dead letters."""
 
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -26,6 +27,21 @@ from goqueue.wire import shapes
 
 _NO_PRODUCER: Final = None
 _ALL: Final = LetterFilter()
+
+T = TypeVar("T", bound=shapes.Reply)
+
+
+def _page(shown: Iterable[T]) -> list[T]:
+    """Those that fit into one reply, and the first in any case. Each is made only when its turn comes."""
+    page: list[T] = []
+    left = limits.MAX_PAGE_BYTES
+    for each in shown:
+        left -= len(msgspec.json.encode(each))
+        if page and left < 0:
+            break
+        page.append(each)
+    return page
+
 
 # --- schedules
 
@@ -53,14 +69,10 @@ async def list_schedules(service: Service, request: shapes.ListSchedules) -> sha
         if request.topic in (None, each.topic) and _place_of(each) >= begin
     ]
     schedules.sort(key=_place_of)
-    size, end = 0, 0
-    for schedule in schedules[: request.limit]:
-        size += len(memoryview(schedule.message))
-        if size > limits.MAX_LIST_BYTES and end:
-            break
-        end += 1
+    page = _page(map(_show_schedule, schedules[: request.limit]))
+    end = len(page)
     return shapes.ScheduleList(
-        schedules=[_show_schedule(schedule) for schedule in schedules[:end]],
+        schedules=page,
         next="{}-{}".format(*_place_of(schedules[end])) if end < len(schedules) else UNSET,
     )
 
@@ -169,8 +181,12 @@ async def list_dead_letters(service: Service, request: shapes.ListDeadLetters, t
         number, _, offset = request.next.partition("-")
         begin = Place(int(number), int(offset))
     found, following = await letters.page(dlq, wanted, begin, request.limit)
+    page = _page(map(_show_letter, found))
+    if len(page) < len(found):
+        letter = found[len(page)]
+        following = Place(letter.partition, letter.record.offset)
     return shapes.DeadLetterList(
-        messages=[_show_letter(letter) for letter in found],
+        messages=page,
         next=UNSET if following is None else f"{following.partition}-{following.offset}",
     )
 
