@@ -153,7 +153,7 @@ def test_fields_are_json_or_text(terminal: Terminal) -> None:
 
 
 def test_a_field_that_is_wrong_is_named_as_the_api_does(terminal: Terminal) -> None:
-    assert "$.num_partitions" in terminal.bad("call", "create_topic", "name=x", "num_partitions=0", code=2)
+    assert "num_partitions is less than 1" in terminal.bad("call", "create_topic", "name=x", "num_partitions=0", code=2)
     assert "did you mean num_partitions?" in terminal.bad("call", "create_topic", "name=x", "num_partition=1", code=2)
     assert "partition" in terminal.bad("call", "read_partition", "topic=orders", code=2)
     assert "write NAME=VALUE" in terminal.bad("call", "health", "verbose", code=2)

@@ -2,6 +2,7 @@
 
 Errors come out in words for whoever typed the command: how to start a broker, which name was meant, what a field takes.
 Ctrl-C, SIGTERM and SIGHUP end what is under way where it can end: what is in `finally` still runs.
+A command that is patient, because it follows, waits for a broker that went away; others end with the error.
 """
 
 import asyncio
@@ -15,15 +16,17 @@ import typer
 
 from goqueue.cli.failures import BY_SIGNAL
 from goqueue.cli.interrupts import SIGNALS
+from goqueue.cli.output import note
 from goqueue.cli.remote.chosen import chosen, find_address
 from goqueue.cli.remote.explanations import explain, unreachable
 from goqueue.model import limits
-from goqueue.model.errors import GoQueueError, ProtocolError, RequestTimeout, Unavailable
+from goqueue.model.errors import Busy, DiskFull, GoQueueError, ProtocolError, Unavailable
 from goqueue.wire.codes import CODES
 
 if TYPE_CHECKING:
     from goqueue import AsyncClient
     from goqueue.client.connection import Connection
+    from goqueue.client.link import Link
 
 T = TypeVar("T")
 _CONNECT_S: Final = 5.0
@@ -33,21 +36,56 @@ _LONGEST_POLL_S: Final = limits.MAX_WAIT_MS / 1000
 
 
 class Broker:
-    """Made by `run`. Replies are what the API answers as JSON."""
+    """Made by `run`. Replies are what the API answers as JSON.
 
-    def __init__(self, connection: "Connection", address: str) -> None:
+    While it is `patient` it connects again, and asks again until there is an answer: what is asked may be done twice.
+    """
+
+    is_away = False
+    lost_answers = 0
+    """How often something was asked again that may have been done before."""
+
+    def __init__(self, link: "Link", connection: "Connection", address: str, *, patient: bool) -> None:
+        self._link = link
         self._connection = connection
         self._address = address
+        self.patient = patient
 
     async def call(self, operation: str, **fields: Any) -> dict[str, Any]:
         try:
-            return await self._connection.ask(CODES[operation], fields, timeout_s=_patience_s(operation))
+            return await self.call_plainly(operation, fields)
         except GoQueueError as error:
             raise await explain(error, fields, self._look_up) from None
 
     async def call_plainly(self, operation: str, fields: dict[str, Any]) -> dict[str, Any]:
         """The same, with errors that speak of fields."""
-        return await self._connection.ask(CODES[operation], fields, timeout_s=_patience_s(operation))
+        from goqueue.client.link import backoff_s
+
+        failures = 0
+        while True:
+            sent = False
+            connection = self._connection
+            try:
+                if self.patient:
+                    connection = self._connection = await self._link.get()
+                    self._notice(away=False)
+                sent = True
+                return await connection.ask(CODES[operation], fields, timeout_s=_patience_s(operation))
+            except GoQueueError as error:
+                if not self.patient or not _means_away(error):
+                    raise
+                if sent:  # also of one that is silent nothing is to be expected any more
+                    connection.abort("its broker is away")
+                    self.lost_answers += 1
+                failures += 1
+                self._notice(away=True)
+            await asyncio.sleep(backoff_s(failures))
+
+    def _notice(self, *, away: bool) -> None:
+        """Say it when that is new, however many calls wait."""
+        if away is not self.is_away:
+            self.is_away = away
+            note(f"the broker at {self._address} is {'away; waiting for it to come back' if away else 'back'}")
 
     def client(self) -> "AsyncClient":
         """For publishing and consuming in bulk; use it in `async with`."""
@@ -57,6 +95,11 @@ class Broker:
 
     async def _look_up(self, operation: str) -> dict[str, Any]:
         return await self._connection.ask(CODES[operation], timeout_s=_CONNECT_S)
+
+
+def _means_away(error: GoQueueError) -> bool:
+    """Whether it passes when the broker is there again. One that is busy, or has a full disk, is there."""
+    return error.retriable and not isinstance(error, Busy | DiskFull)
 
 
 def _patience_s(operation: str) -> float:
@@ -70,23 +113,26 @@ def ask(operation: str, **fields: Any) -> dict[str, Any]:
     return run(lambda broker: broker.call(operation, **given))
 
 
-def run(work: Callable[[Broker], Awaitable[T]]) -> T:
-    """Connect, do it, hang up."""
-    return _run_loop(_connected(work))
+def run(work: Callable[[Broker], Awaitable[T]], *, patient: bool = False) -> T:
+    """Connect, do it, hang up. There must be a broker at the beginning, also for the patient."""
+    return _run_loop(_connected(work, patient))
 
 
-async def _connected(work: Callable[[Broker], Awaitable[T]]) -> T:
+async def _connected(work: Callable[[Broker], Awaitable[T]], patient: bool) -> T:
     from goqueue.client.link import Link, parse_endpoint  # a help page can do without it
 
     address, source = find_address()
     timeout_s = chosen().timeout_s
     endpoint = parse_endpoint(address, connect_timeout_s=min(_CONNECT_S, timeout_s), call_timeout_s=timeout_s)
+    link = Link(endpoint)
     try:
-        connection = await Link(endpoint).get()
-    except (Unavailable, RequestTimeout, ProtocolError) as error:
+        connection = await link.get()
+    except (Unavailable, ProtocolError) as error:
         raise unreachable(error, address, source) from None
-    async with connection:
-        return await work(Broker(connection, address))
+    try:
+        return await work(Broker(link, connection, address, patient=patient))
+    finally:
+        await link.close()
 
 
 def _run_loop(work: Awaitable[T]) -> T:

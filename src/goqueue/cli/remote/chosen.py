@@ -15,7 +15,8 @@ import typer
 
 from goqueue.cli.failures import PlainCommand
 from goqueue.cli.remote import context_file
-from goqueue.model.times import parse_span
+from goqueue.cli.remote.typed import typed_duration
+from goqueue.model.errors import InvalidRequest
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9001"
 ADDRESS_VARIABLE: Final = "GOQUEUE_ADDRESS"
@@ -56,7 +57,12 @@ class Chosen(NamedTuple):
 
     @property
     def timeout_s(self) -> float:
-        return DEFAULT_TIMEOUT_S if self.timeout is None else max(parse_span(self.timeout), 1) / 1000
+        if self.timeout is None:
+            return DEFAULT_TIMEOUT_S
+        timeout_ms = typed_duration("--timeout", self.timeout)
+        if not timeout_ms:
+            raise InvalidRequest(f"--timeout: {self.timeout} leaves no time for an answer; write at least 1ms")
+        return timeout_ms / 1000
 
 
 _NOTHING: Final = Chosen()

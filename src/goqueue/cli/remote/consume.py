@@ -108,7 +108,7 @@ def consume(
             delayed,
             follow,
         )
-        run(lambda broker: _read(broker, topic, wanted, limit, template, show))
+        run(lambda broker: _read(broker, topic, wanted, limit, template, show), patient=follow)
         return
     settle, fields = _settling(no_ack, nack, nack_delay, reject)
     join = {"mode": mode, "start": _start(start), "visibility": visibility}
@@ -196,7 +196,7 @@ async def _read(broker: Broker, topic: str, wanted: Range, limit: int | None, te
 def _take(group: str, topic: str, terms: Terms, show: Show) -> None:
     outcome, ended = Outcome(), False
     try:
-        run(lambda broker: take(broker, group, topic, terms, show, outcome))
+        run(lambda broker: take(broker, group, topic, terms, show, outcome), patient=terms.follow)
         ended = not terms.follow
     finally:
         if output() is OutputFormat.TABLE:

@@ -13,7 +13,7 @@ from goqueue.cli.remote.chosen import add, group, with_options
 from goqueue.cli.remote.message_options import header_pairs
 from goqueue.cli.remote.names import Limit, Next, OfGroup, Redrive, Topic, option
 from goqueue.cli.remote.showing import ABSENT, ago, count, hint, print_fields, show, state, text, when
-from goqueue.cli.remote.typed import typed_time
+from goqueue.cli.remote.typed import check_number, typed_time
 from goqueue.model.errors import InvalidRequest
 
 app = group("dlq", "Look at dead letters and publish them again.")
@@ -103,6 +103,7 @@ def redrive(
     **filters: Any,
 ) -> None:
     """Publish the dead letters of a topic again. It goes on in the broker, also when this command ends."""
+    check_number("--rate", rate, least=0)
     wanted = _filter(filters)
     started = ask("start_redrive", topic=topic, filter=wanted or None, rate=rate, target=target, dry_run=dry_run)
     if wait and started["id"] is not None:

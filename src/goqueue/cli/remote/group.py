@@ -137,6 +137,10 @@ def _place(typed: str) -> dict[str, Any]:
     if typed.isdecimal():
         return {"to": "offset", "value": int(typed)}
     if typed.startswith("-"):
+        if typed[1:2].isdecimal() and typed[1:].replace(".", "").isdecimal():
+            raise InvalidRequest(
+                f"--to: {typed} is no offset, they begin with 0; write earliest or latest, or {typed}s for so long ago"
+            )
         typed_duration("--to", typed[1:])
         return {"to": "duration", "value": typed[1:]}
     try:

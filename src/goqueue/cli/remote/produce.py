@@ -114,10 +114,17 @@ def _same(
         "priority": None if priority is None else lane_name(priority),
         "delay": None if delay is None else typed_duration("--delay", delay) / 1000,
         "deliver_at": None if due is None else parse_time(due),
-        "ttl": None if ttl is None else typed_duration("--ttl", ttl) / 1000,
+        "ttl": None if ttl is None else _ttl(ttl) / 1000,
         "partition": to,
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _ttl(text: str) -> int:
+    ttl_ms = typed_duration("--ttl", text)
+    if not ttl_ms:
+        raise InvalidRequest(f"--ttl: {text} leaves no time to deliver it; write at least 1ms")
+    return ttl_ms
 
 
 def _source(

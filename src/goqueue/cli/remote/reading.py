@@ -1,6 +1,7 @@
 """Plain reading of a topic: all its partitions at once, merged by time, to where they ended or on and on.
 
-It changes nothing in the broker, and remembers nothing there. Pages are fetched as they are needed.
+It changes nothing in the broker, and remembers nothing there: where it is in each partition it knows itself, so who
+follows goes on there after the broker was away. Pages are fetched as they are needed.
 """
 
 import asyncio
@@ -47,6 +48,12 @@ class _Cursor:
     def at_end(self) -> bool:
         return self._offset is not None and self._offset >= self.end
 
+    def extend(self, end: int) -> None:
+        """The partition ends there now. Where a power cut took its last messages, their offsets come again."""
+        self.end = end
+        if self._offset is not None:
+            self._offset = min(self._offset, end)
+
     async def fill(self, limit: int) -> None:
         """More messages, if there are any before the end."""
         while not self.buffer and not self.at_end:
@@ -82,7 +89,7 @@ async def read(broker: Broker, topic: str, wanted: Range) -> AsyncIterator[list[
         await asyncio.sleep(_LOOK_AGAIN_S)
         for name, end in (await broker.call("offsets", topic=topic))["offsets"].items():
             if int(name) in cursors:
-                cursors[int(name)].end = end
+                cursors[int(name)].extend(end)
             elif wanted.partition is None:  # it was added meanwhile, and is read from its beginning
                 cursors[int(name)] = _Cursor(broker, topic, int(name), end, Range(delayed=wanted.delayed))
 

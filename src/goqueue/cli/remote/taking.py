@@ -1,16 +1,18 @@
 """Taking messages as a member of a group: join, poll, settle what was printed, leave.
 
-What was given to it and not settled goes back untried: nobody has seen it, and it does not count as a delivery.
+What was given to it and not settled goes back untried: nobody has seen it, and it does not count as a delivery. Who
+follows goes on when the broker was away: what it had decided is sent again, and it joins again if it was forgotten.
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from goqueue.cli.output import complain, finish_output, show_count
 from goqueue.cli.remote.broker import CLIENT_ID, Broker
-from goqueue.model.errors import GoQueueError
+from goqueue.model.errors import GoQueueError, StaleHandle, UnknownGroup, UnknownMember
 
 Message = dict[str, Any]
 _PAGE: Final = 500
@@ -58,14 +60,19 @@ class _Member:
         return self.held
 
     async def settle(self, operation: str, **fields: Any) -> list[str]:
-        """Of all it holds; gives why some were refused."""
+        """Of all it holds; gives why some were refused. What is stale when it is asked again may be done."""
         handles = [message["receipt_handle"] for message in self.held]
+        lost = self._broker.lost_answers
         reply = await self._broker.call(operation, receipt_handles=handles, **fields)
         self.held = []
-        return [result["error"] for result in reply["results"] if "error" in result]
+        refusals = [result for result in reply["results"] if "error" in result]
+        if self._broker.lost_answers > lost:
+            refusals = [result for result in refusals if result["code"] != StaleHandle.code]
+        return [result["error"] for result in refusals]
 
     async def leave(self) -> None:
-        """Whoever is not in the group any more has left it."""
+        """Whoever is not in the group any more has left it. It does not wait for a broker that is away."""
+        self._broker.patient = False
         try:
             if self._is_polling:  # that answer may be on its way: a newer poll says that it did not arrive
                 await self.poll(1, _AT_ONCE_S)
@@ -80,7 +87,10 @@ async def take(
     broker: Broker, group: str, topic: str, terms: Terms, show: Callable[[list[Message]], None], outcome: Outcome
 ) -> None:
     """Ends when there were enough, or when nothing came for as long as it was to wait."""
-    member = await _join(broker, group, topic, terms.join)
+    fields = terms.join
+    if terms.follow:  # joining twice is joining once: an answer may get lost
+        fields = {**fields, "instance_id": f"{CLIENT_ID}-{secrets.token_hex(6)}"}
+    member = await _join(broker, group, topic, fields)
     try:
         since = time.monotonic()
         while terms.most is None or outcome.taken < terms.most:
@@ -88,7 +98,13 @@ async def take(
             if left_s <= 0:
                 return
             wanted = _PAGE if terms.most is None else min(_PAGE, terms.most - outcome.taken)
-            messages = await member.poll(wanted, min(left_s, _LONGEST_POLL_S))
+            try:
+                messages = await member.poll(wanted, min(left_s, _LONGEST_POLL_S))
+            except (UnknownMember, UnknownGroup):
+                if not terms.follow:
+                    raise
+                member = await _join(broker, group, topic, fields)
+                continue
             if not messages:
                 continue
             if terms.settle is None:  # whoever sees a handle may use it
@@ -113,6 +129,9 @@ async def _join(broker: Broker, group: str, topic: str, fields: dict[str, Any]) 
     try:
         return _Member(broker, group, (await asyncio.shield(joining))["member_id"])
     except asyncio.CancelledError:
+        broker.patient = False
+        if broker.is_away:
+            joining.cancel()
         try:
             await _Member(broker, group, (await joining)["member_id"]).leave()
         except GoQueueError:

@@ -56,6 +56,7 @@ SETTINGS: Final[dict[str, Any]] = {
 def asked_settings(given: dict[str, Any]) -> dict[str, Any]:
     """The fields of the request; "none" is how the API says that there is no limit."""
     fields = {name: value for name, value in given.items() if value is not None}
+    check_number("--backoff-factor", fields.get("backoff_factor"), least=1, most=limits.MAX_BACKOFF_FACTOR)
     check_number("--max-retries", fields.get("max_retries"), least=0, most=limits.MAX_RETRIES)
     retention = fields.pop("retention", None)
     if retention is not None:

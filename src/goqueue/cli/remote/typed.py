@@ -1,6 +1,7 @@
 """Times, durations and numbers as they may be typed; what is none is refused by the name of its option."""
 
 import time
+from math import isfinite
 
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.times import parse_duration, parse_span, parse_time, show_time
@@ -34,6 +35,10 @@ def typed_duration(option: str, text: str) -> int:
 
 
 def check_number(option: str, number: float | None, *, least: int, most: int | None = None) -> None:
-    if number is not None and (number < least or (most is not None and number > most)):
+    if number is None:
+        return
+    if not isfinite(number) or number < least or (most is not None and number > most):
         wanted = f"at least {least}" if most is None else f"from {least} to {most}"
+        if not isfinite(number):
+            wanted = f"a number, {wanted}"
         raise InvalidRequest(f"{option} is {number}; it must be {wanted}")

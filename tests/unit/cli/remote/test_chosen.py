@@ -59,7 +59,39 @@ def test_nobody_there_is_one_line_that_says_what_to_do(terminal: Terminal) -> No
 
 
 def test_a_timeout_that_is_none_is_refused(terminal: Terminal) -> None:
-    assert "is no duration" in terminal.bad("topic", "list", "--timeout", "soon", code=2)
+    assert terminal.bad("topic", "list", "--timeout", "soon", code=2).startswith("--timeout: 'soon' is no duration")
+    assert terminal.bad("topic", "list", "--timeout", "nan", code=2).startswith("--timeout: 'nan' is no duration")
+    for nothing in ("0", "0s", "0.0001"):
+        said = terminal.bad("topic", "list", "--timeout", nothing, code=2)
+        assert said == f"--timeout: {nothing} leaves no time for an answer; write at least 1ms"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("dlq", "redrive", "orders", "--rate", "nan"),
+        ("dlq", "redrive", "orders", "--rate", "inf"),
+        ("bench", "end-to-end", "--rate", "nan"),
+        ("bench", "end-to-end", "--rate", "inf"),
+        ("topic", "alter", "orders", "--backoff-factor", "nan"),
+    ],
+)
+def test_what_is_no_finite_number_is_refused_before_a_broker_is_asked(
+    terminal: Terminal, words: tuple[str, ...]
+) -> None:
+    said = terminal.bad(*words, code=2)
+    assert said.startswith(f"{words[-2]} is {words[-1]}; it must be a number, ")
+
+
+def test_a_message_has_some_time_to_live(terminal: Terminal) -> None:
+    said = terminal.bad("produce", "orders", "a", "--ttl", "0", code=2)
+    assert said == "--ttl: 0 leaves no time to deliver it; write at least 1ms"
+
+
+@pytest.mark.parametrize("place", ["-1", "-2", "-0", "-1.5"])
+def test_a_negative_number_is_no_offset(terminal: Terminal, place: str) -> None:
+    said = terminal.bad("group", "reset-offsets", "billing", "--topic", "orders", "--to", place, code=2)
+    assert said.startswith(f"--to: {place} is no offset, they begin with 0; write earliest or latest, or {place}s for")
 
 
 def test_what_was_mistyped_is_guessed(terminal: Terminal) -> None:

@@ -42,3 +42,11 @@ def test_a_number_out_of_its_range_is_refused_by_its_option() -> None:
         check_number("--limit", 0, least=1)
     with pytest.raises(InvalidRequest, match="--limit is 6; it must be from 1 to 5"):
         check_number("--limit", 6, least=1, most=5)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_no_finite_number_is_refused_by_its_option(number: float) -> None:
+    with pytest.raises(InvalidRequest, match=f"^--rate is {number}; it must be a number, at least 0$"):
+        check_number("--rate", number, least=0)
+    with pytest.raises(InvalidRequest, match=f"^--rate is {number}; it must be a number, from 0 to 5$"):
+        check_number("--rate", number, least=0, most=5)
