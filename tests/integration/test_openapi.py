@@ -31,7 +31,7 @@ SETTLING = "settling"
 ENOUGH_PARTITIONS = 4
 """More of them show nothing new, and take a second to make."""
 ALLOWED = {"2xx", "4xx", "503"}
-_SETTLING = {"ack": "Ack", "nack": "Nack", "reject": "Reject", "visibility": "ExtendVisibility"}
+_SETTLING = {"ack": "Ack", "nack": "Nack", "reject": "Reject", "visibility": "ExtendVisibility", "release": "Ack"}
 """What is asked, by the end of the path."""
 
 

@@ -1,6 +1,11 @@
-"""Requests that do not fit their shape: what the validator found, and what would be right."""
+"""Requests that do not fit their shape: what the validator found, in words, and what would be right.
+
+Every door says the same: words here name fields and operations, no routes and no patterns. The field is among the
+error's details, too.
+"""
 
 import re
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Final
 
@@ -12,11 +17,12 @@ from goqueue.wire.shapes import LetterFilter, Request, ResetOffsets
 
 _SHOWN_LETTERS: Final = 300
 """How much of a refused request is repeated to whoever sent it."""
-_UNKNOWN: Final = re.compile(r"unknown field `(.*?)`")
-_MISSING: Final = re.compile(r"missing required field `(\w+)`$")
-_PLACE: Final = re.compile(r" - at (?:`key` in )?`\$\.(?:.*\.)?(\w+)(?:\[[^\]]*\])*`$")
-"""The field that is wrong, or holds what is wrong."""
-_IN_FILTER: Final = "`$.filter."
+_UNKNOWN: Final = re.compile(r"unknown field `(.*?)`", re.DOTALL)
+_MISSING: Final = re.compile(r"missing required field `(\w+)`")
+_PLACE: Final = re.compile(r" - at (`key` in )?`\$\.?([\w.[\]]*)`$")
+"""Where that is which is wrong: fields inside each other, and what number or key in them."""
+_KEY: Final = "[...]"
+_NUMBER: Final = re.compile(r"\[[^\]]*\]")
 
 PLANNED: Final = frozenset(("transactional_id", "transaction_timeout", "validation", "tracing"))
 """Fields whose feature is not here yet. They are refused like any other unknown field, with a better reason."""
@@ -69,7 +75,7 @@ HINTS: Final[dict[str, str]] = {
     "mode": "it is partition, shared or key",
     "name": "use letters, digits, '.', '_' and '-', at most 241 of them",
     "num_partitions": "it is a whole number from 1 to 1000",
-    "offset": "it is a whole number; GET /topics/{topic}/offsets says where a partition ends",
+    "offset": "it is a whole number, from 0 on; the topic's offsets say where a partition ends",
     "offsets": 'write {"topic": {"0": 5}}: by topic and partition, the offset below which all is done',
     "on_expiry": "it is drop or dlq",
     "order": "it is offset or priority",
@@ -104,25 +110,81 @@ OTHER_HINTS: Final[dict[tuple[type[Request], str], str]] = {
 }
 """Where a field of that name means something else."""
 
+_KINDS: Final = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "object": "an object",
+    "str": "text",
+}
+_PARTS: Final = {"array": "entries", "object": "entries", "str": "letters"}
+_BOUNDS: Final = {">=": "less than", ">": "not more than", "<=": "more than", "<": "not less than"}
+_LENGTHS: Final = {">=": "fewer than", "<=": "more than"}
+_PHRASES: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
+    (re.compile(r"Expected `([^`]*)`, got `([^`]*)`"), lambda found: f"is {_kinds(found[2])}, not {_kinds(found[1])}"),
+    (re.compile(r"Expected `str` matching regex"), lambda _: "is not written as it may be"),
+    (
+        re.compile(r"Expected `(\w+)` of length (>=|<=) (\d+)"),
+        lambda found: f"has {_LENGTHS[found[2]]} {found[3]} {_PARTS[found[1]]}",
+    ),
+    (
+        re.compile(r"Expected `array` of length (\d+), got (\d+)"),
+        lambda found: f"has {found[2]} entries, not {found[1]}",
+    ),
+    (re.compile(r"Expected `\w+` (>=|>|<=|<) (-?\d+)"), lambda found: f"is {_BOUNDS[found[1]]} {found[2]}"),
+    (re.compile(r"Invalid enum value (.*)", re.DOTALL), lambda found: f"cannot be {found[1][:_SHOWN_LETTERS]}"),
+)
+"""What the validator says of a value, and the same in words."""
+
 
 def refuse(error: msgspec.ValidationError, request: type[Request]) -> InvalidRequest:
-    text = str(error)[:_SHOWN_LETTERS]
-    if _IN_FILTER in text:
-        request = LetterFilter
-    unknown = _UNKNOWN.search(text)
-    if unknown is not None:
-        name = unknown[1]
-        if name in PLANNED:
-            return NotBuilt(name)
-        if name == "num_partitions":
-            return InvalidRequest(f"{text}; POST /admin/topics/{{topic}}/partitions gives a topic more partitions")
-        inside = _PLACE.search(text)
-        if inside is not None and inside[1] in HINTS:
-            return InvalidRequest(f"{text}; {HINTS[inside[1]]}")
-        near = get_close_matches(name, request.__struct_fields__, n=1)
-        return InvalidRequest(f"{text}; did you mean {near[0]}?" if near else text)
-    place = _MISSING.search(text) or _PLACE.search(text)
+    text = str(error)
+    place = _PLACE.search(text[-_SHOWN_LETTERS:])
     if place is None:
-        return InvalidRequest(text)
-    hint = OTHER_HINTS.get((request, place[1])) or HINTS.get(place[1])
-    return InvalidRequest(f"{text}; {hint}" if hint is not None else text)
+        said, path, where = text, "", "what was sent"
+    else:
+        said, path = text.removesuffix(place[0]), _NUMBER.sub("", place[2])
+        where = f"{'a key of ' if place[1] else ''}{place[2].replace(_KEY, '')}"
+    if path.startswith("filter"):
+        request = LetterFilter
+    unknown, missing = _UNKNOWN.search(said), _MISSING.search(said)
+    if unknown is None and missing is None:
+        return _misfit(f"{where} {_in_words(said)}", path, _hint(request, path))
+    said = f"{said[:_SHOWN_LETTERS]} in {where}" if path else said[:_SHOWN_LETTERS]
+    name = (unknown or missing or "")[1]
+    inner = f"{path}.{name}".lstrip(".")[:_SHOWN_LETTERS]
+    if missing is not None:
+        return _misfit(said, inner, _hint(request, path or name))
+    if name in PLANNED:
+        return NotBuilt(name)
+    if name == "num_partitions":
+        return _misfit(said, inner, "the operation add_partitions gives a topic more of them")
+    if path:
+        return _misfit(said, inner, _hint(request, path))
+    near = get_close_matches(name[:_SHOWN_LETTERS], request.__struct_fields__, n=1)
+    return _misfit(said, inner, f"did you mean {near[0]}?" if near else None)
+
+
+def _misfit(said: str, field: str, hint: str | None) -> InvalidRequest:
+    error = InvalidRequest(f"{said}; {hint}" if hint is not None else said)
+    error.field = field or None
+    return error
+
+
+def _hint(request: type[Request], path: str) -> str | None:
+    """Of the innermost field."""
+    name = path.rpartition(".")[2]
+    return OTHER_HINTS.get((request, name)) or HINTS.get(name)
+
+
+def _in_words(said: str) -> str:
+    for phrase, words in _PHRASES:
+        found = phrase.match(said)
+        if found is not None:
+            return words(found)
+    return f"is not right ({said[:_SHOWN_LETTERS]})"
+
+
+def _kinds(names: str) -> str:
+    return " or ".join(_KINDS.get(name, name) for name in names.split(" | "))

@@ -15,7 +15,7 @@ from goqueue.client.line import Block, Line
 from goqueue.client.receipts import Receiver
 from goqueue.codec import pack_into
 from goqueue.model import limits
-from goqueue.model.errors import BufferFull, GoQueueError
+from goqueue.model.errors import BufferFull, GoQueueError, InvalidRecord
 from goqueue.wire.blocks import PublishReply
 
 FIRST_BUFFER_BYTES: Final = 16 * limits.KIB
@@ -165,8 +165,10 @@ class Accumulator:
             end = pack_into(
                 batch.buffer, batch.used, value, key, priority, headers, deliver_at, expires_at, event_time, numbered
             )
-        except BaseException:
+        except BaseException as error:
             self._close_empty(place, batch)
+            if isinstance(error, InvalidRecord):  # which record of what is nothing that its sender knows
+                error.args = (f"this message is not valid: {error.reason}",)
             raise
         if end < 0:
             batch = self._make_room(place, batch, -end)

@@ -1,7 +1,7 @@
 """What a client may ask of a broker beside publishing, reading and consuming: one typed method for each operation.
 
 A method spells its arguments as Python has them, leaves out what was not given, and answers with a frozen struct of
-`wire.shapes`; `arguments` makes fields of what JSON has no word for. It checks nothing that the broker checks. How a
+`wire.shapes`; `fields` makes fields of what JSON has no word for. It checks nothing that the broker checks. How a
 question reaches a broker is for the class this is mixed into: it has `_ask`. Errors are those of `model.errors`; beside
 the ones a method names, any may raise `InvalidRequest` (an argument cannot be right) and `Unavailable` (no broker, or
 not now).
@@ -13,13 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
-from goqueue.client.arguments import (
+from goqueue.client.arguments import Duration, to_json
+from goqueue.client.fields import (
     Backoff,
     CleanupPolicyName,
-    Duration,
     FsyncName,
     Handles,
     LanePolicyName,
@@ -27,8 +26,10 @@ from goqueue.client.arguments import (
     OnExpiryName,
     Priority,
     Reason,
+    as_fields,
     as_filter,
     as_handles,
+    as_ids,
     as_message,
     as_place,
     as_time,
@@ -36,6 +37,7 @@ from goqueue.client.arguments import (
     settings_given,
 )
 from goqueue.client.outgoing import Content, Headers, Moment
+from goqueue.model.errors import TopicExists
 from goqueue.model.topic import LaneWeights
 from goqueue.wire import shapes
 
@@ -72,35 +74,43 @@ class AsyncAdministration(ABC):
         lane_policy: LanePolicyName | UnsetType = UNSET,
         replication_factor: int | UnsetType = UNSET,
         min_insync_replicas: int | UnsetType = UNSET,
+        exist_ok: bool = False,
     ) -> shapes.TopicCreated:
         """Create a topic; what is left out is as the broker's configuration says. None lifts a limit.
 
-        TopicExists if there is one of that name, InvalidSetting if a setting is out of range.
+        TopicExists if there is one of that name, InvalidSetting if a setting is out of range. With `exist_ok` one that
+        exists is left as it is, whatever its settings, and `created` is False.
         """
-        return await self._ask(
-            "create_topic",
-            shapes.TopicCreated,
-            name=name,
-            **given(num_partitions=partitions),
-            **settings_given(
-                retention_hours=retention_hours,
-                retention_bytes=retention_bytes,
-                cleanup_policy=cleanup_policy,
-                segment_bytes=segment_bytes,
-                fsync=fsync,
-                max_message_bytes=max_message_bytes,
-                visibility_timeout=visibility_timeout,
-                max_retries=max_retries,
-                backoff=backoff,
-                dlq_enabled=dlq_enabled,
-                message_ttl=message_ttl,
-                on_expiry=on_expiry,
-                lane_weights=lane_weights,
-                lane_policy=lane_policy,
-                replication_factor=replication_factor,
-                min_insync_replicas=min_insync_replicas,
-            ),
-        )
+        try:
+            return await self._ask(
+                "create_topic",
+                shapes.TopicCreated,
+                name=name,
+                **given(num_partitions=partitions),
+                **settings_given(
+                    retention_hours=retention_hours,
+                    retention_bytes=retention_bytes,
+                    cleanup_policy=cleanup_policy,
+                    segment_bytes=segment_bytes,
+                    fsync=fsync,
+                    max_message_bytes=max_message_bytes,
+                    visibility_timeout=visibility_timeout,
+                    max_retries=max_retries,
+                    backoff=backoff,
+                    dlq_enabled=dlq_enabled,
+                    message_ttl=message_ttl,
+                    on_expiry=on_expiry,
+                    lane_weights=lane_weights,
+                    lane_policy=lane_policy,
+                    replication_factor=replication_factor,
+                    min_insync_replicas=min_insync_replicas,
+                ),
+            )
+        except TopicExists:
+            if not exist_ok:
+                raise
+        found = await self.describe_topic(name)
+        return shapes.TopicCreated(name=found.name, partitions=found.partitions, created=False, topic_id=found.topic_id)
 
     async def list_topics(self, *, internal: bool = False) -> shapes.TopicList:
         """The names of all topics."""
@@ -311,9 +321,7 @@ class AsyncAdministration(ABC):
 
     async def cancel_many_delayed(self, topic: str, ids: Iterable[tuple[int, int]]) -> shapes.DelaysCancelled:
         """Cancel messages by partition and offset. Those that are not pending are in `failed`, and raise nothing."""
-        return await self._ask(
-            "cancel_many_delayed", shapes.DelaysCancelled, topic=topic, ids=[tuple(each) for each in ids]
-        )
+        return await self._ask("cancel_many_delayed", shapes.DelaysCancelled, topic=topic, ids=as_ids(ids))
 
     async def move_delayed(
         self,
@@ -334,7 +342,7 @@ class AsyncAdministration(ABC):
             topic=topic,
             partition=partition,
             offset=offset,
-            **given(delay=delay, deliverAt=as_time(deliver_at)),
+            **given(delay=delay, deliverAt=as_time(deliver_at, "deliver_at")),
         )
 
     # ------------------------------------------------------------------ schedules
@@ -442,7 +450,7 @@ class AsyncAdministration(ABC):
             shapes.DeadLetterList,
             topic=topic,
             limit=limit,
-            **given(filter=None if wanted is None else msgspec.json.encode(wanted).decode(), next=next),
+            **given(filter=None if wanted is None else to_json(as_fields(wanted)).decode(), next=next),
         )
 
     async def start_redrive(

@@ -1,141 +1,185 @@
-"""Arguments as Python has them, brought to the fields that an operation has in JSON, or a settlement on the wire.
+"""What arguments may be, beside what Python itself would say of them: each refusal names the argument, what it was and
+what it is to be.
 
-Nothing is checked here that the broker checks, but for what would be refused together with the decisions of others.
-What a message is made of is said in `outgoing`: a schedule's message is made of the same.
+Only what cannot be right is refused here; what the broker knows better is for the broker. `RULES` is one table: an
+argument of a name means the same in every call. Spans of time are understood as the broker does it (`model.times`).
+Nothing of this is asked per message that is published: `outgoing` comes here when something was wrong already.
 """
 
-from base64 import b64encode
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypedDict
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from inspect import iscoroutinefunction
+from reprlib import Repr
+from typing import Any, Final, NamedTuple
 
-from msgspec import UNSET, UnsetType
+import msgspec
 
-from goqueue.client.outgoing import Content, Headers, Moment, to_bytes, to_headers, to_ms
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
-from goqueue.model.groups import Place
-from goqueue.model.jobs import Missed
-from goqueue.model.settings import Fsync
-from goqueue.model.times import show_duration
-from goqueue.model.topic import CleanupPolicy, LanePolicy, OnExpiry
-from goqueue.wire import shapes
+from goqueue.model.times import parse_span, show_duration
 from goqueue.wire.settles import NO_ARGUMENT
 
-Duration = float | str
-"""Seconds, or text like "250ms", "30s" or "1h30m"."""
-Priority = shapes.PriorityName | int
-"""Its name, or the number of its lane."""
-Handles = str | Iterable[str]
-"""One receipt handle, or many."""
-Reason = Literal["rejected", "nacked", "lapsed", "expired"]
-"""Why a message died."""
-CleanupPolicyName = CleanupPolicy | Literal["delete", "compact", "both"]
-FsyncName = Fsync | Literal["none", "interval", "every"]
-OnExpiryName = OnExpiry | Literal["drop", "dlq"]
-LanePolicyName = LanePolicy | Literal["weighted", "strict"]
-MissedName = Missed | Literal["skip", "once", "all"]
+Duration = float | str | timedelta
+"""Seconds, text like "250ms", "30s" or "1h30m", or a timedelta."""
+
+_SHORT: Final = Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
 
 
-class Backoff(TypedDict, total=False):
-    """How long a message waits before it is tried again: `base` at first, then `factor` as long, at most `max`."""
-
-    base: Duration
-    factor: float
-    max: Duration
+def wrong(name: str, value: object, wanted: str) -> InvalidRequest:
+    """To be raised."""
+    return InvalidRequest(f"{name} is {_SHORT.repr(value)}; it is {wanted}")
 
 
-# ---------------------------------------------------------------- of operations
+# ---------------------------------------------------------------- what is right or wrong by itself
 
 
-def given(**fields: Any) -> dict[str, Any]:
-    """Those that were given. None is as good as left out."""
-    return {name: value for name, value in fields.items() if value is not None and value is not UNSET}
+class Rule(NamedTuple):
+    """What an argument has to be."""
+
+    holds: Callable[[Any], bool]
+    wanted: str
 
 
-def settings_given(**fields: Any) -> dict[str, Any]:
-    """Those that were given. None is a value: no limit."""
-    return {name: value for name, value in fields.items() if value is not UNSET}
+def is_number(value: object) -> bool:
+    """A whole one."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
-def as_time(moment: Moment | None) -> str | None:
-    """Text is for the broker to understand."""
-    return moment if moment is None or isinstance(moment, str) else str(to_ms(moment))
+def _is_async(value: Any) -> bool:
+    """Whether calling it does nothing yet."""
+    return iscoroutinefunction(value) or iscoroutinefunction(type(value).__call__)
 
 
-def as_place(*, to: str | None, offset: int | None, time: Moment | None, ago: Duration | None) -> dict[str, Any]:
-    """Where a reset goes."""
-    if [to, offset, time, ago].count(None) != 3:
-        raise InvalidRequest("name one place to go on from: to, offset, time or ago")
-    if to is not None:
-        return {"to": to}
-    if offset is not None:
-        return {"to": Place.OFFSET, "value": offset}
-    if time is not None:
-        return {"to": Place.TIMESTAMP, "value": as_time(time)}
-    return {"to": Place.DURATION, "value": ago if isinstance(ago, str) else show_duration(round((ago or 0) * 1000))}
+def _whole(least: int, most: int | None = None, *, or_none: bool = False) -> Rule:
+    bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+
+    def holds(value: Any) -> bool:
+        if value is None:
+            return or_none
+        return is_number(value) and least <= value and (most is None or value <= most)
+
+    return Rule(holds, f"a whole number, {bounds}{', or None' if or_none else ''}")
 
 
-def as_handles(handles: Handles) -> dict[str, Any]:
-    """One is refused with an error, of many each has a result."""
-    return {"receipt_handle": handles} if isinstance(handles, str) else {"receipt_handles": list(handles)}
+_TEXT: Final = Rule(lambda value: isinstance(value, str), "text")
+_TEXT_OR_NONE: Final = Rule(lambda value: value is None or isinstance(value, str), "text, or None")
+_SWITCH: Final = Rule(lambda value: isinstance(value, int) and value in (0, 1), "True or False")
+_CALLBACK: Final = Rule(lambda value: value is None or callable(value), "a function that is called, or None")
+_PLAIN_CALLBACK: Final = Rule(
+    lambda value: value is None or (callable(value) and not _is_async(value)),
+    "a plain function, or None: it is called, not awaited",
+)
+
+RULES: Final[dict[str, Rule]] = {
+    "acks": Rule(lambda value: value in ("none", "leader", "all"), "one of none, leader, all"),
+    "address": Rule(lambda value: isinstance(value, str), "text: host:port, like 127.0.0.1:9001"),
+    "assignor": _TEXT_OR_NONE,
+    "auto_extend": _SWITCH,
+    "batch_bytes": _whole(1, limits.MAX_BLOCK_BYTES),
+    "batch_messages": _whole(1),
+    "buffer_bytes": _whole(1),
+    "client_id": _TEXT,
+    "fetch_bytes": _whole(1, limits.MAX_BLOCK_BYTES),
+    "follow": _SWITCH,
+    "from_offset": _whole(0, or_none=True),
+    "group": _TEXT,
+    "instance_id": _TEXT_OR_NONE,
+    "max_messages": _whole(1),
+    "max_unacked": _whole(1),
+    "mode": _TEXT_OR_NONE,
+    "offset": _whole(0),
+    "on_ack_error": _PLAIN_CALLBACK,
+    "on_assigned": _CALLBACK,
+    "on_batch": _PLAIN_CALLBACK,
+    "on_revoked": _CALLBACK,
+    "operation": _TEXT,
+    "partition": _whole(0),
+    "prefetch": _whole(1),
+    "prefetch_bytes": _whole(1),
+    "topic": _TEXT,
+}
+"""By the name of the argument."""
 
 
-def as_message(
-    value: Content | UnsetType | None,
-    *,
-    key: Content | None,
-    partition: int | None,
-    priority: Priority | None,
-    headers: Headers,
-    ttl: Duration | None,
-) -> dict[str, Any] | None:
-    """What a schedule publishes: text if all of it is, base64 if not. None without a value."""
-    pairs = to_headers(headers)
-    more = given(key=key, partition=partition, priority=priority, headers=pairs or None, ttl=ttl)
-    if value is UNSET:
-        if more:
-            raise InvalidRequest(f"{', '.join(more)} without a value: the message is replaced as a whole, so give both")
-        return None
-    contents = [None if content is None else to_bytes(content) for content in (value, key)]
-    contents += [content for _, content in pairs]
-    encoding = "utf-8"
+def check(**arguments: object) -> None:
+    """InvalidRequest for the first that cannot be right."""
+    for name, value in arguments.items():
+        rule = RULES[name]
+        if not rule.holds(value):
+            raise wrong(name, value, rule.wanted)
+
+
+def to_list(
+    name: str, values: Iterable[Any], each: Callable[[Any], bool], wanted: str, *, or_empty: bool = False
+) -> list[Any]:
+    """Several of a kind. Text is no list of letters."""
     try:
-        texts = [None if content is None else content.decode() for content in contents]
-    except UnicodeDecodeError:
-        encoding = "base64"
-        texts = [None if content is None else b64encode(content).decode() for content in contents]
-    more |= given(
-        key=texts[1], headers=[(name, text) for (name, _), text in zip(pairs, texts[2:], strict=True)] or None
-    )
-    return {"value": texts[0], "encoding": encoding, **more}
+        found = None if isinstance(values, str | bytes) else [*values]
+    except TypeError:
+        found = None
+    if found is None or not all(map(each, found)) or not (found or or_empty):
+        raise wrong(name, values, wanted)
+    return found
 
 
-def as_filter(
-    *,
-    from_time: Moment | None,
-    to_time: Moment | None,
-    offsets: Mapping[int, Iterable[int]] | None,
-    **fields: str | Mapping[str, str] | None,
-) -> dict[str, Any] | None:
-    """Which dead letters are wanted; None if all are."""
-    numbers = None if offsets is None else {str(partition): list(found) for partition, found in offsets.items()}
-    return given(from_time=as_time(from_time), to_time=as_time(to_time), offsets=numbers, **fields) or None
+def to_json(fields: Mapping[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(fields)
+    except Exception:  # whatever it says, it does not say which one
+        raise _unsendable(fields) from None
+
+
+def _unsendable(fields: Mapping[str, Any]) -> InvalidRequest:
+    for name, value in fields.items():
+        try:
+            msgspec.json.encode(value)
+        except Exception:
+            return wrong(name, value, "what JSON can carry: text, numbers, True, False, None, lists and dicts of these")
+    return InvalidRequest(f"the names of fields are text, not {_SHORT.repr([*fields])}")
+
+
+# ---------------------------------------------------------------- spans of time
+
+
+def to_span_ms(name: str, span: Duration, *, least_ms: int = 0, most_ms: int = limits.MAX_DURATION_MS) -> int:
+    try:
+        if isinstance(span, bool):
+            raise TypeError
+        span_ms = parse_span(span.total_seconds() if isinstance(span, timedelta) else span)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{name}: {error}") from None
+    except (TypeError, ValueError, OverflowError):  # ValueError: not a number, as mathematicians say
+        raise wrong(name, span, 'seconds, text like "30s" or "1h30m", or a timedelta') from None
+    if not least_ms <= span_ms <= most_ms:
+        raise wrong(name, span, f"from {show_duration(least_ms)} to {show_duration(most_ms)}")
+    return span_ms
+
+
+def to_seconds(name: str, span: Duration, *, least_ms: int = 0) -> float:
+    """As exact as they were given."""
+    span_ms = to_span_ms(name, span, least_ms=least_ms)
+    return span_ms / 1000 if isinstance(span, str | timedelta) else span
+
+
+def to_timeout(timeout: Duration | None) -> float | None:
+    """How long somebody waits; None: as long as it takes. A time that is over is now."""
+    return None if timeout is None else max(0.0, to_seconds("timeout", timeout, least_ms=-limits.MAX_DURATION_MS))
 
 
 # ---------------------------------------------------------------- of settlements
 
 
-def to_delay(delay: float | None) -> int:
-    """As a settlement says it."""
-    if delay is None:
-        return NO_ARGUMENT
-    if not 0 <= delay * 1000 <= limits.MAX_BACKOFF_MS:
-        raise InvalidRequest(f"a delay is from 0 to {limits.MAX_BACKOFF_MS // 1000} seconds, not {delay}")
-    return round(delay * 1000)
+def to_delay(delay: Duration | None) -> int:
+    """As a settlement says it. Out of bounds it would be refused, and those that are sent with it."""
+    return NO_ARGUMENT if delay is None else to_span_ms("delay", delay, most_ms=limits.MAX_BACKOFF_MS)
 
 
 def to_reason(reason: str) -> str:
-    """Too long, it would be refused, and those that are sent with it."""
+    if not isinstance(reason, str):
+        raise wrong("reason", reason, "text; write str(...) of it")
+    if not reason.isascii():
+        reason = reason.encode(errors="backslashreplace").decode()  # what is no UTF-8 would break those sent with it
     if len(reason) > limits.MAX_REJECT_CHARS:
         raise InvalidRequest(
             f"a reason has at most {limits.MAX_REJECT_CHARS} characters, not {len(reason)}; shorten it"
@@ -143,8 +187,10 @@ def to_reason(reason: str) -> str:
     return reason
 
 
-def to_extension(seconds: float) -> int:
-    span_ms = round(seconds * 1000)
-    if not limits.MIN_VISIBILITY_MS <= span_ms <= limits.MAX_VISIBILITY_MS:
-        raise InvalidRequest(f"a message is kept for up to {limits.MAX_VISIBILITY_MS // 1000} seconds, not {seconds}")
-    return span_ms
+def to_extension(span: Duration) -> int:
+    return to_visibility("seconds", span)
+
+
+def to_visibility(name: str, span: Duration) -> int:
+    """How long a message may be held."""
+    return to_span_ms(name, span, least_ms=limits.MIN_VISIBILITY_MS, most_ms=limits.MAX_VISIBILITY_MS)

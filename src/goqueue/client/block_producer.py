@@ -21,7 +21,7 @@ from goqueue import codec
 from goqueue.client.connection import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, Connection
 from goqueue.client.exchange import Reply
 from goqueue.client.line import Block, Identity, Line
-from goqueue.client.link import BACKOFF_S, backoff_s
+from goqueue.client.link import BACKOFF_S, Endpoint, Link, backoff_s
 from goqueue.codec.layout import REASONS
 from goqueue.model import limits
 from goqueue.model.errors import (
@@ -62,13 +62,11 @@ class BlockProducer:
         call_timeout_s: float = CALL_TIMEOUT_S,
         backoff_s: float = BACKOFF_S,
     ) -> None:
-        self._host = host
-        self._port = port
+        self._link = Link(Endpoint(host, port, connect_timeout_s, call_timeout_s))
         self._acks = acks
         self.is_answered = acks is not Acks.NONE
         """Whether the broker says what became of blocks."""
         self._delivery_timeout_s = delivery_timeout_s
-        self._connect_timeout_s = connect_timeout_s
         self._call_timeout_s = call_timeout_s
         self._backoff_s = backoff_s
         self._connection: Connection | None = None
@@ -146,8 +144,7 @@ class BlockProducer:
         for recovery in recoveries:
             recovery.cancel()
         await asyncio.gather(*recoveries, return_exceptions=True)
-        if self._connection is not None:
-            await self._connection.close()
+        await self._link.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -267,12 +264,7 @@ class BlockProducer:
     async def _prepare(self, line: Line) -> None:
         connection = self._connection
         if connection is None or connection.failure is not None:
-            connection = self._connection = await Connection.connect(
-                self._host,
-                self._port,
-                connect_timeout_s=self._connect_timeout_s,
-                call_timeout_s=self._call_timeout_s,
-            )
+            connection = self._connection = await self._link.get()
         if line.identity is None:
             if self._identity is None or self._identity == line.former:
                 self._identity = await _init_producer(connection)

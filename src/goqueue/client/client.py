@@ -9,16 +9,18 @@ from typing import Any, Final, Protocol, Self, TypeVar
 import msgspec
 
 from goqueue.client.administration import AsyncAdministration
+from goqueue.client.arguments import Duration, check, to_seconds
 from goqueue.client.consumer import AsyncConsumer
+from goqueue.client.fields import as_fields
 from goqueue.client.link import Link, parse_endpoint
 from goqueue.client.membership import PartitionsChanged
-from goqueue.client.outgoing import Moment
+from goqueue.client.outgoing import Moment, Start
 from goqueue.client.producer import AsyncProducer
 from goqueue.client.reader import DEFAULT_FETCH_BYTES, AsyncReader
 from goqueue.client.receipts import Outcome
 from goqueue.client.settling import Refused
 from goqueue.model import limits
-from goqueue.model.errors import ProtocolError, Unavailable, UnknownOperation
+from goqueue.model.errors import GoQueueError, ProtocolError, Unavailable, UnknownOperation
 from goqueue.wire import shapes
 from goqueue.wire.codes import CODES
 
@@ -48,10 +50,15 @@ class AsyncClient(AsyncAdministration):
         address: str = DEFAULT_ADDRESS,
         *,
         client_id: str = "python",
-        connect_timeout: float = 10.0,
-        request_timeout: float = 30.0,
+        connect_timeout: Duration = 10.0,
+        request_timeout: Duration = 30.0,
     ) -> None:
-        self._endpoint = parse_endpoint(address, connect_timeout_s=connect_timeout, call_timeout_s=request_timeout)
+        check(address=address, client_id=client_id)
+        self._endpoint = parse_endpoint(
+            address,
+            connect_timeout_s=to_seconds("connect_timeout", connect_timeout, least_ms=1),
+            call_timeout_s=to_seconds("request_timeout", request_timeout, least_ms=1),
+        )
         self.client_id = client_id
         self._link = Link(self._endpoint)
         self._parts: list[Part] = []
@@ -60,10 +67,11 @@ class AsyncClient(AsyncAdministration):
 
     async def call(self, operation: str, /, **fields: Any) -> dict[str, Any]:
         """Any operation by its name, with the fields it has over HTTP, those of the path included."""
+        check(operation=operation)
         code = CODES.get(operation)
         if code is None or operation.endswith("_block"):
             raise UnknownOperation(f"there is no operation {operation!r}")
-        return await self._link.ask(code, fields, repeatable=operation in REPEATABLE)
+        return await self._link.ask(code, as_fields(fields), repeatable=operation in REPEATABLE)
 
     async def _ask(self, operation: str, reply: type[Answer], /, **fields: Any) -> Answer:
         return await self.ask(operation, reply, **fields)
@@ -81,9 +89,9 @@ class AsyncClient(AsyncAdministration):
         acks: str = "leader",
         batch_bytes: int = 256 * limits.KIB,
         batch_messages: int = 10_000,
-        linger: float = 0.0,
+        linger: Duration = 0.0,
         buffer_bytes: int = 64 * limits.MIB,
-        delivery_timeout: float = 120.0,
+        delivery_timeout: Duration = 120.0,
         on_batch: Callable[[Outcome], None] | None = None,
     ) -> AsyncProducer:
         made = AsyncProducer(
@@ -104,11 +112,11 @@ class AsyncClient(AsyncAdministration):
         topics: Sequence[str],
         *,
         mode: str | None = None,
-        start: str | int = "earliest",
+        start: Start = "earliest",
         assignor: str | None = None,
         instance_id: str | None = None,
-        session_timeout: float | str = 30.0,
-        visibility: float | str | None = None,
+        session_timeout: Duration = 30.0,
+        visibility: Duration | None = None,
         max_unacked: int = limits.DEFAULT_UNACKED,
         prefetch: int = 500,
         prefetch_bytes: int = 8 * limits.MIB,
@@ -119,7 +127,8 @@ class AsyncClient(AsyncAdministration):
     ) -> AsyncConsumer:
         """A member of a group; use it in `async with`.
 
-        `mode` is partition, shared or key; `start`, where a new group begins: earliest, latest, a time, an offset.
+        `mode` is partition, shared or key; `start`, where a new group begins: earliest, latest, an offset (a number),
+        or a time (a datetime with a zone, or text).
         `visibility` is how long a message may take; what its topic says if left out. The consumer holds up to
         `max_unacked` messages that are not settled. `prefetch` and `prefetch_bytes` bound its stock, what was delivered
         and nobody has asked for; what came together and is being handed out comes on top of that. With `auto_extend` it
@@ -189,7 +198,8 @@ class AsyncClient(AsyncAdministration):
     async def close(self) -> None:
         """Close what was made here and is still open, producers with a flush, then the connection.
 
-        A producer that cannot publish within the request timeout loses what it has, with a warning in the log.
+        A producer that cannot publish within the request timeout loses what it has, with a warning in the log. What
+        cannot be closed keeps nothing else open; the first error is raised after.
         """
         await self._end(self._endpoint.call_timeout_s)
 
@@ -198,19 +208,22 @@ class AsyncClient(AsyncAdministration):
         await self._end(ABORT_S)
 
     async def _end(self, patience_s: float) -> None:
+        """One that cannot be closed keeps no other open: the first error is raised when all of them were."""
         self._closed = True
+        failures: list[BaseException] = []
         try:
             for part in self._parts:
                 try:
-                    async with asyncio.timeout(patience_s):
-                        await part.close()
-                except TimeoutError:
-                    level = logging.DEBUG if patience_s == ABORT_S else logging.WARNING
-                    log.log(level, "a client was closed, and what it had made could not end within %s s", patience_s)
-                    if isinstance(part, AsyncProducer):
-                        await part.abort()
+                    await _close(part, patience_s)
+                except Exception as error:
+                    failures.append(error)
+                except BaseException as error:  # cancelled: whoever wants to leave now does not wait for the others
+                    failures.insert(0, error)
+                    patience_s = ABORT_S
         finally:
             await self._link.close()
+        if failures:
+            raise failures[0]
 
     async def __aenter__(self) -> Self:
         return self
@@ -218,10 +231,27 @@ class AsyncClient(AsyncAdministration):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None or isinstance(error, Exception):
+        if error is None:
             await self.close()
-        else:  # cancelled, or Ctrl-C: whoever wants to leave now does not wait
-            await self.abort()
+            return
+        try:
+            if isinstance(error, Exception):
+                await self.close()
+            else:  # cancelled, or Ctrl-C: whoever wants to leave now does not wait
+                await self.abort()
+        except GoQueueError as also:
+            error.add_note(f"and the client could not close what it had made: {also}")
+
+
+async def _close(part: Part, patience_s: float) -> None:
+    try:
+        async with asyncio.timeout(patience_s):
+            await part.close()
+    except TimeoutError:
+        level = logging.DEBUG if patience_s == ABORT_S else logging.WARNING
+        log.log(level, "a client was closed, and what it had made could not end within %s s", patience_s)
+        if isinstance(part, AsyncProducer):
+            await part.abort()
 
 
 REPEATABLE: Final = frozenset(

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
+from goqueue.client.arguments import to_json
 from goqueue.client.exchange import Exchange, Reply
 from goqueue.model import limits
 from goqueue.model.errors import GoQueueError, InvalidRequest, ProtocolError, RequestTimeout, Unavailable
@@ -139,7 +140,7 @@ class Connection:
         self, operation: int, request: dict[str, Any] | None = None, *, timeout_s: float | None = None
     ) -> dict[str, Any]:
         """Any operation that carries JSON, by its code (`wire.codes`)."""
-        payload = await self.call(operation, (msgspec.json.encode(request or {}),), timeout_s=timeout_s)
+        payload = await self.call(operation, (to_json(request or {}),), timeout_s=timeout_s)
         if not payload:
             return {}
         try:

@@ -15,26 +15,42 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self
 
-from goqueue.client.arguments import to_delay, to_extension, to_reason
+from goqueue.client.arguments import (
+    Duration,
+    check,
+    to_delay,
+    to_extension,
+    to_list,
+    to_reason,
+    to_span_ms,
+    to_timeout,
+    to_visibility,
+    wrong,
+)
 from goqueue.client.leases import Leases
 from goqueue.client.link import Link
 from goqueue.client.membership import Membership, PartitionsChanged
 from goqueue.client.messages import DeliveredBatch, DeliveredMessage
-from goqueue.client.outgoing import Moment, to_ms
+from goqueue.client.outgoing import Moment, Start, to_ms, to_start
 from goqueue.client.settling import Refused, SettleQueue
 from goqueue.client.stock import Part, Stock
 from goqueue.client.turns import TURN_S
 from goqueue.model import limits
 from goqueue.model.errors import GoQueueError, InvalidRequest, Unavailable
-from goqueue.model.times import parse_span
+from goqueue.model.times import show_duration
 from goqueue.wire.codes import CODES
 from goqueue.wire.failures import repeat
 from goqueue.wire.settles import NO_ARGUMENT, Action
 
 log = logging.getLogger("goqueue.client")
 
+_GATHERED: Final = 4
+"""Acks of a fourth of what a consumer may hold do not wait for others: it would run out of work."""
+
 TURN: Final = 64
 """After how many messages in a row the loop gets a turn."""
+_CLOSED: Final = "this consumer is closed; make another one"
+_NOT_JOINED: Final = "this consumer has not joined its group; use it in `with`, or `async with`"
 
 
 class AsyncMessage(DeliveredMessage):
@@ -46,8 +62,8 @@ class AsyncMessage(DeliveredMessage):
         """Done with it. Queued, and sent with others; with `wait`, returns when the broker has it, or raises."""
         await self._decide(Action.ACK, wait=wait)
 
-    async def nack(self, delay: float | None = None, *, wait: bool = False) -> None:
-        """It failed: deliver it again after so many seconds, or as its topic says; dead when it failed too often."""
+    async def nack(self, delay: Duration | None = None, *, wait: bool = False) -> None:
+        """It failed: deliver it again after so long, or as its topic says; dead when it failed too often."""
         await self._decide(Action.NACK, to_delay(delay), wait=wait)
 
     async def reject(self, reason: str = "", *, wait: bool = False) -> None:
@@ -58,7 +74,7 @@ class AsyncMessage(DeliveredMessage):
         """Give it back untried: others may have it, and this delivery does not count."""
         await self._decide(Action.RELEASE, wait=wait)
 
-    async def extend(self, seconds: float) -> None:
+    async def extend(self, seconds: Duration) -> None:
         """Keep it for so long from now; raises StaleHandle when it is somebody else's by now."""
         await self._decide(Action.EXTEND, to_extension(seconds), wait=True)
 
@@ -69,7 +85,7 @@ class AsyncMessage(DeliveredMessage):
             if monotonic() - turns.last > TURN_S:
                 await turns.give()
             return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[None] = self._row.settler.turns.check_loop().create_future()
         self._settle(action, argument, reason, future)
         await future
 
@@ -82,7 +98,7 @@ class AsyncBatch(DeliveredBatch[AsyncMessage]):
     async def ack(self, *, wait: bool = False) -> None:
         await self._decide(Action.ACK, wait=wait)
 
-    async def nack(self, delay: float | None = None, *, wait: bool = False) -> None:
+    async def nack(self, delay: Duration | None = None, *, wait: bool = False) -> None:
         await self._decide(Action.NACK, to_delay(delay), wait=wait)
 
     async def reject(self, reason: str = "", *, wait: bool = False) -> None:
@@ -91,15 +107,16 @@ class AsyncBatch(DeliveredBatch[AsyncMessage]):
     async def release(self, *, wait: bool = False) -> None:
         await self._decide(Action.RELEASE, wait=wait)
 
-    async def extend(self, seconds: float) -> None:
+    async def extend(self, seconds: Duration) -> None:
         await self._decide(Action.EXTEND, to_extension(seconds), wait=True)
 
     async def _decide(self, action: Action, argument: int = NO_ARGUMENT, reason: str = "", *, wait: bool) -> None:
         if not wait:
             self._settle(action, argument, reason)
             return
-        loop = asyncio.get_running_loop()
-        futures: list[asyncio.Future[None]] = [loop.create_future() for _ in self._parts]
+        futures: list[asyncio.Future[None]] = [
+            row.settler.turns.check_loop().create_future() for row, _, _ in self._parts
+        ]
         self._settle(action, argument, reason, futures)
         await asyncio.gather(*futures)
 
@@ -116,11 +133,11 @@ class ConsumerCore:
         client_id: str,
         wake: Callable[[Callable[[], None]], object],
         mode: str | None = None,
-        start: str | int = "earliest",
+        start: Start = "earliest",
         assignor: str | None = None,
         instance_id: str | None = None,
-        session_timeout: float | str = 30.0,
-        visibility: float | str | None = None,
+        session_timeout: Duration = 30.0,
+        visibility: Duration | None = None,
         max_unacked: int = limits.DEFAULT_UNACKED,
         prefetch: int = 500,
         prefetch_bytes: int = 8 * limits.MIB,
@@ -129,12 +146,23 @@ class ConsumerCore:
         on_revoked: PartitionsChanged | None = None,
         on_ack_error: Callable[[Refused], None] | None = None,
     ) -> None:
-        if isinstance(topics, str):
-            raise InvalidRequest(f"topics is a list of names; write [{topics!r}]")
-        if prefetch < 1 or prefetch_bytes < 1 or max_unacked < 1:
-            raise InvalidRequest("prefetch, prefetch_bytes and max_unacked are at least 1")
+        check(
+            group=group,
+            mode=mode,
+            assignor=assignor,
+            instance_id=instance_id,
+            max_unacked=max_unacked,
+            prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
+            auto_extend=auto_extend,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_ack_error=on_ack_error,
+        )
+        session_ms = to_span_ms("session_timeout", session_timeout)
+        visibility_ms = None if visibility is None else to_visibility("visibility", visibility)
         self.group = group
-        self.topics = [*topics]
+        self.topics = to_list("topics", topics, lambda each: isinstance(each, str), 'a list of names, like ["orders"]')
         self._link = link
         self._loop = asyncio.get_running_loop()
         self._arrived = asyncio.Event()
@@ -142,8 +170,14 @@ class ConsumerCore:
         wanted.set()
         tell_refused = on_ack_error or _complain
         self._settling = SettleQueue(
-            link, lambda: self._membership.member, wake, tell_refused, lambda row: self.stock.see_settled(row)
+            link,
+            lambda: self._membership.member,
+            wake,
+            tell_refused,
+            lambda row: self.stock.see_settled(row),
+            enough=max_unacked // _GATHERED,
         )
+        self._settling.turns.loop = self._loop
         self.stock = Stock(
             max_messages=min(prefetch, max_unacked, limits.MAX_POLL_MESSAGES),
             max_bytes=prefetch_bytes,
@@ -155,17 +189,17 @@ class ConsumerCore:
         self._leases = Leases(
             self._settling,
             self.stock.held,
-            visibility_s=None if visibility is None else parse_span(visibility) / 1000,
+            visibility_s=None if visibility_ms is None else visibility_ms / 1000,
         )
         fields = {
             "client_id": client_id,
             "mode": mode,
-            "start": start,
+            "start": to_start(start),
             "assignor": assignor,
             # Joining twice is joining once: an answer to a join may get lost.
             "instance_id": instance_id or f"{client_id}-{uuid.uuid4().hex[:12]}",
-            "session_timeout": session_timeout,
-            "visibility": visibility,
+            "session_timeout": show_duration(session_ms),
+            "visibility": None if visibility_ms is None else show_duration(visibility_ms),
             "max_unacked": max_unacked,
         }
         self._membership = Membership(
@@ -173,7 +207,7 @@ class ConsumerCore:
             group,
             self.topics,
             {name: value for name, value in fields.items() if value is not None},
-            session_s=parse_span(session_timeout) / 1000,
+            session_s=session_ms / 1000,
             stock=self.stock,
             settling=self._settling,
             wanted=wanted,
@@ -187,14 +221,22 @@ class ConsumerCore:
 
     # ------------------------------------------------------------------ beginning, and what goes on meanwhile
 
+    def check_new(self) -> None:
+        """It is entered once."""
+        if self._closed:
+            raise Unavailable(_CLOSED)
+        if self._membership.member is not None:
+            raise InvalidRequest("this consumer has joined its group already; make another one")
+
     async def join(self) -> None:
         await self._membership.join(self._link.endpoint.call_timeout_s)
         await self._leases.learn(self._link, self.topics)
         await self._membership.hear()
         learning = partial(self._leases.keep_learning, self._link, self.topics)
+        stay, leases = self._membership, self._leases
         self._tasks = [
             self._loop.create_task(self._keep(work), name=f"goqueue consumer {self.group}")
-            for work in (self._membership.keep_polling, self._membership.keep_beating, self._leases.keep, learning)
+            for work in (stay.keep_polling, stay.keep_beating, stay.keep_looking, leases.keep, learning)
         ]
 
     async def _keep(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -232,21 +274,21 @@ class ConsumerCore:
             if self._failure is not None:
                 raise repeat(self._failure) from self._failure.__cause__
             if self._closed:
-                raise Unavailable("this consumer is closed; make another one")
+                raise Unavailable(_CLOSED)
             if self.stock.advance() is not None:
                 return
             if self._membership.member is None:
-                raise InvalidRequest("this consumer has not joined its group; use it in `async with`")
+                raise InvalidRequest(_NOT_JOINED)
             self._arrived.clear()
             await self._arrived.wait()
 
-    async def take(self, max_messages: int, timeout: float | None) -> list[Part]:
+    async def take(self, max_messages: int, timeout: Duration | None) -> list[Part]:
         """Parts of rows: from where to where. None of them when the time is up."""
-        if not isinstance(max_messages, int) or max_messages < 1:
-            raise InvalidRequest(f"max_messages is {max_messages!r}; it is a whole number, at least 1")
+        check(max_messages=max_messages)
+        timeout_s = to_timeout(timeout)
         if not self.stock.has_rest:
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(timeout_s):
                     await self._more()
             except TimeoutError:
                 return []
@@ -273,6 +315,7 @@ class ConsumerCore:
 
     async def flush(self) -> None:
         """Wait until everything that was acked, nacked, rejected or released has reached the broker."""
+        self._settling.turns.check_loop()
         await self._settling.flush()
 
     async def seek(
@@ -290,8 +333,14 @@ class ConsumerCore:
         """
         if sum(each is not None for each in (offset, time, to)) != 1:
             raise InvalidRequest("name one of offset, time and to")
+        if to not in (None, "earliest", "latest"):
+            raise wrong("to", to, "earliest or latest; places in between are an offset or a time")
+        if self._closed:
+            raise Unavailable(_CLOSED)
+        if self._membership.member is None:
+            raise InvalidRequest(_NOT_JOINED)
         place = "offset" if offset is not None else "timestamp" if time is not None else to
-        value = offset if time is None else str(to_ms(time))
+        value = offset if time is None else str(to_ms(time, "time"))
         fields = {"group": self.group, "topic": topic, "to": place, "value": value, "partition": partition}
         await self._settling.flush()
         asked = {name: given for name, given in fields.items() if given is not None}
@@ -332,6 +381,7 @@ class AsyncConsumer(ConsumerCore):
         self._turns = self._settling.turns
 
     async def __aenter__(self) -> Self:
+        self.check_new()
         try:
             await self.join()
         except BaseException:
@@ -358,7 +408,7 @@ class AsyncConsumer(ConsumerCore):
         row, at = found
         return AsyncMessage(row, row.decode()[at])
 
-    async def poll(self, max_messages: int = 500, *, timeout: float | None = None) -> AsyncBatch:
+    async def poll(self, max_messages: int = 500, *, timeout: Duration | None = None) -> AsyncBatch:
         """Up to so many messages, as soon as there are some; an empty batch when there are none within the timeout."""
         if monotonic() - self._turns.last > TURN_S:
             await self._turns.give()

@@ -9,7 +9,17 @@ import logging
 from collections import deque
 from typing import Final
 
-from goqueue.client.outgoing import Outgoing, to_bytes, to_due, to_expiry, to_headers, to_lane, to_moment, to_partition
+from goqueue.client.outgoing import (
+    Outgoing,
+    to_bytes,
+    to_due,
+    to_expiry,
+    to_headers,
+    to_lane,
+    to_moment,
+    to_partition,
+    to_topic,
+)
 from goqueue.client.receipts import NO_PARTITION, Receipts, Receiver, refuse
 from goqueue.client.routes import Route, Routes
 from goqueue.client.sending import Sender
@@ -51,9 +61,10 @@ class EarlyMessages:
     def add(self, topic: str, message: Outgoing, receiver: Receiver | None) -> None:
         """BufferFull when too much is kept already."""
         self._sender.check_open()
+        to_topic(topic)
         value, key, partition, headers, priority, delay, deliver_at, ttl, event_time = message
-        value = None if value is None else to_bytes(value)
-        key = None if key is None else to_bytes(key)
+        value = None if value is None else to_bytes(value, "value")
+        key = None if key is None else to_bytes(key, "key")
         pairs = to_headers(headers)
         lane = to_lane(priority)
         partition = None if partition is None else to_partition(partition)
@@ -80,7 +91,7 @@ class EarlyMessages:
     async def flush(self) -> None:
         """Until everything kept so far is in a batch, or has failed."""
         for queue in [*self._queues.values()]:
-            if queue.task is not None:
+            if queue.messages and queue.task is not None:
                 await asyncio.wait([queue.task])
 
     def close(self, error: GoQueueError) -> list[asyncio.Task[None]]:

@@ -3,7 +3,7 @@
 One task polls, joins again, and tells users what was assigned and revoked, one after the other; heartbeats go on beside
 it, and wake it up when they bring news. A lost connection, a broker that was killed, a membership that was forgotten:
 it connects, joins and goes on. What trying again does not help is raised, out of `keep_polling` or `keep_beating`:
-whoever runs these two decides what becomes of that.
+whoever runs these two decides what becomes of that. A topic that was deleted is missed, and waited for.
 
 A partition is given up when what was in stock of it went back, users were told, and what they had decided has reached
 the broker; heartbeats say meanwhile that it is not finished. It knows nothing of how messages are handed out.
@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+from goqueue.client import topics
 from goqueue.client.connection import Connection
 from goqueue.client.link import Link, backoff_s
 from goqueue.client.member import Member, News
@@ -27,6 +28,10 @@ log = logging.getLogger("goqueue.client")
 
 MAX_WAIT_MS: Final = 5000
 """How long one poll waits at the broker."""
+LEAVE_S: Final = 5.0
+"""How long who leaves waits for a broker that is away, to give back what was not handed out: else it was tried."""
+LOOK_S: Final = 15.0
+"""How often it is looked whether the topics are still there."""
 MAX_NOT_UNDERSTOOD: Final = 3
 """Replies in a row: a topic that was created again makes one, and the next one tells its id."""
 
@@ -90,20 +95,27 @@ class Membership:
         member = self.member
         if member is None:
             return
+        await self._settling.flush()  # which waits for a broker that is away
         give_back = True
         try:
-            member.connection = await self._link.get()
-            if self._is_polling:
-                # The broker may still have a poll of ours, which would take what is given back now: a newer one ends
-                # it, and says that its answer did not arrive.
-                for delivered in await member.poll(max_messages=1, max_bytes=1):
-                    self._stock.give_back(Row(delivered, self._settling, 0.0))
+            await self._link.insist(self._end_poll, timeout_s=LEAVE_S)
         except GoQueueError:
             give_back = False
         self._stock.clear(give_back=give_back)
         await self._settling.flush()
         member.connection = await self._link.get()
         await member.leave()
+
+    async def _end_poll(self, connection: Connection) -> None:
+        """The broker may still have a poll of ours, which would take what is given back now: a newer one ends it, and
+        says that its answer did not arrive.
+        """
+        member = self.member
+        assert member is not None
+        member.connection = connection
+        if self._is_polling:
+            for delivered in await member.poll(max_messages=1, max_bytes=1):
+                self._stock.give_back(Row(delivered, self._settling, 0.0))
 
     async def _rejoin(self) -> None:
         """It was silent for too long. What it had is somebody else's."""
@@ -169,6 +181,23 @@ class Membership:
                     raise
                 continue
             self._wanted.set()
+
+    async def keep_looking(self) -> None:
+        """Say it once when a topic was deleted. It may come again, so that ends nothing; but nothing comes from it."""
+        gone: set[str] = set()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                found = await topics.look_up(self._link, [*self._topics])
+            except GoQueueError:
+                continue
+            before, gone = gone, {*self._topics} - {*found}
+            for topic in sorted(gone - before):
+                log.warning(
+                    "topic %s was deleted: a consumer of group %s gets nothing from it until it is created again",
+                    topic,
+                    self._group,
+                )
 
     def _finishing(self, member: Member) -> list[str]:
         """What it was told to give up, and has still to hear of or to finish."""

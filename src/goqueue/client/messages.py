@@ -8,9 +8,12 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar, overload
 
+import msgspec
+
 from goqueue import codec
 from goqueue.client.member import Delivered
 from goqueue.client.turns import Turns
+from goqueue.model.errors import InvalidRequest
 from goqueue.model.names import message_id
 from goqueue.model.record import Lane, Record
 from goqueue.wire.settles import NO_ARGUMENT, Action
@@ -45,6 +48,23 @@ class Message:
     def value(self) -> bytes | None:
         """None is a tombstone."""
         return self._record.value
+
+    @property
+    def text(self) -> str | None:
+        """The value as text; None is a tombstone. InvalidRequest when it is not UTF-8."""
+        value = self._record.value
+        try:
+            return None if value is None else str(value, "utf-8")
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(f"the value of {self.message_id} is no text ({error}); it is in `value`") from None
+
+    def json(self) -> Any:
+        """What the value says as JSON; None also for a tombstone. InvalidRequest when it is not JSON."""
+        value = self._record.value
+        try:
+            return None if value is None else msgspec.json.decode(value)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidRequest(f"the value of {self.message_id} is not JSON ({error}); it is in `value`") from None
 
     @property
     def headers(self) -> tuple[tuple[str, bytes], ...]:

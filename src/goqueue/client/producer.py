@@ -5,15 +5,17 @@ was looked up (`client.early`, `client.routes`). Who hears of it, and what, is t
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
 from goqueue.client.accumulator import Batch
+from goqueue.client.arguments import Duration, check, to_seconds
 from goqueue.client.block_producer import BlockProducer
 from goqueue.client.early import EarlyMessages
 from goqueue.client.link import Link
-from goqueue.client.outgoing import NORMAL, Content, Headers, Moment, Outgoing
+from goqueue.client.outgoing import NORMAL, Content, Headers, Moment, Outgoing, to_topic
 from goqueue.client.receipts import Outcome, Receipt, Receipts, Receiver
 from goqueue.client.routes import Route, Routes
 from goqueue.client.sending import Sender
@@ -21,7 +23,6 @@ from goqueue.model import limits
 from goqueue.model.errors import (
     BufferFull,
     GoQueueError,
-    InvalidRequest,
     Unavailable,
     UnknownPartition,
     UnknownTopic,
@@ -29,6 +30,10 @@ from goqueue.model.errors import (
 from goqueue.model.publishing import Acks
 from goqueue.wire.blocks import PublishReply
 
+log = logging.getLogger("goqueue.client")
+
+LEAVE_S: Final = 1.0
+"""How long one that is left in a hurry tries to publish what it has."""
 _ACKS: Final = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 
@@ -42,17 +47,20 @@ class AsyncProducer:
         acks: str = "leader",
         batch_bytes: int = 256 * limits.KIB,
         batch_messages: int = 10_000,
-        linger: float = 0.0,
+        linger: Duration = 0.0,
         buffer_bytes: int = 64 * limits.MIB,
-        delivery_timeout: float = 120.0,
+        delivery_timeout: Duration = 120.0,
         on_batch: Callable[[Outcome], None] | None = None,
     ) -> None:
-        if acks not in _ACKS:
-            raise InvalidRequest(f"acks is {acks!r}; it is one of {', '.join(_ACKS)}")
-        if not 0 < batch_bytes <= limits.MAX_BLOCK_BYTES or batch_messages < 1 or buffer_bytes < 1:
-            raise InvalidRequest(f"a batch has 1 to {limits.MAX_BLOCK_BYTES} bytes and at least one message")
-        if linger < 0 or delivery_timeout <= 0:
-            raise InvalidRequest("a linger is not negative, and a delivery timeout is more than 0")
+        check(
+            acks=acks,
+            batch_bytes=batch_bytes,
+            batch_messages=batch_messages,
+            buffer_bytes=buffer_bytes,
+            on_batch=on_batch,
+        )
+        linger_s = to_seconds("linger", linger)
+        delivery_timeout_s = to_seconds("delivery_timeout", delivery_timeout, least_ms=1)
         host, port, connect_timeout_s, call_timeout_s = link.endpoint
         blocks = BlockProducer(
             host, port, acks=_ACKS[acks], connect_timeout_s=connect_timeout_s, call_timeout_s=call_timeout_s
@@ -64,13 +72,13 @@ class AsyncProducer:
             batch_bytes=batch_bytes,
             batch_messages=batch_messages,
             buffer_bytes=buffer_bytes,
-            linger_s=linger,
-            delivery_timeout_s=delivery_timeout,
+            linger_s=linger_s,
+            delivery_timeout_s=delivery_timeout_s,
             on_done=self._on_done,
             on_dropped=self._on_dropped,
             on_ended=self._on_ended,
         )
-        self._routes = Routes(link, self.sender.place, self.sender.retire, timeout_s=delivery_timeout)
+        self._routes = Routes(link, self.sender.place, self.sender.retire, timeout_s=delivery_timeout_s)
         self.routes = self._routes.known
         """Topics that can be published to at once; none when nothing can be published any more."""
         self._early = EarlyMessages(self._routes, self.sender, self._receipts)
@@ -87,18 +95,23 @@ class AsyncProducer:
         partition: int | None = None,
         headers: Headers = (),
         priority: str | int = NORMAL,
-        delay: float | None = None,
+        delay: Duration | None = None,
         deliver_at: Moment | None = None,
-        ttl: float | None = None,
+        ttl: Duration | None = None,
         event_time: Moment | None = None,
     ) -> Receipt:
         """Publish one message and wait for its receipt. Messages sent side by side share batches.
 
-        `value` None is a tombstone. `delay` and `ttl` are seconds. What it raises is about this message alone.
+        `value` None is a tombstone. `delay` and `ttl` are seconds, text like "1m30s" or a timedelta. What it raises is
+        about this message alone.
         """
         sender = self.sender
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        route = None if self._queued else self.routes.get(topic)
+        try:
+            route = None if self._queued else self.routes.get(topic)
+        except TypeError:  # what cannot be looked up is no name
+            to_topic(topic)
+            raise
         if route is not None:
             try:
                 with sender.lock:
@@ -124,9 +137,9 @@ class AsyncProducer:
         partition: int | None = None,
         headers: Headers = (),
         priority: str | int = NORMAL,
-        delay: float | None = None,
+        delay: Duration | None = None,
         deliver_at: Moment | None = None,
-        ttl: float | None = None,
+        ttl: Duration | None = None,
         event_time: Moment | None = None,
     ) -> None:
         """Publish one message without waiting. `flush` waits for what was enqueued, `on_batch` is told batch by batch.
@@ -136,7 +149,11 @@ class AsyncProducer:
         """
         if self._queued:
             raise BufferFull("messages that were sent before wait for room; wait for it behind them")
-        route = self.routes.get(topic)
+        try:
+            route = self.routes.get(topic)
+        except TypeError:  # what cannot be looked up is no name
+            to_topic(topic)
+            raise
         if route is None:
             message = (value, key, partition, headers, priority, delay, deliver_at, ttl, event_time)
             self._early.add(topic, message, None)
@@ -189,6 +206,28 @@ class AsyncProducer:
         finally:
             await self.abort()
 
+    async def leave(self) -> None:
+        """Flush for a second at most, and end. What was not published by then is discarded, and the log says so."""
+        if self.sender.closed:
+            return
+        failed_before = self._receipts.unheard
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._early.flush()
+                await self.sender.flush()
+        except TimeoutError:
+            pass
+        finally:
+            try:
+                await self.abort()
+            finally:
+                discarded = self._receipts.unheard - failed_before
+                if discarded:
+                    log.warning(
+                        "a producer was left in a hurry: %d messages that the broker had not confirmed were discarded",
+                        discarded,
+                    )
+
     async def abort(self) -> None:
         """End now: what has no answer yet fails."""
         self.sender.stop()
@@ -207,8 +246,8 @@ class AsyncProducer:
         if error is None:
             await self.close()
             return
-        if not isinstance(error, Exception):  # cancelled, or Ctrl-C: whoever wants to leave now does not wait
-            await self.abort()
+        if not isinstance(error, Exception):  # cancelled, or Ctrl-C: whoever wants to leave now does not wait for long
+            await self.leave()
             return
         try:
             await self.close()
@@ -223,7 +262,7 @@ class AsyncProducer:
     async def prepare(self, topic: str) -> Route:
         """The partitions of a topic; asked for if they are not known."""
         self.sender.check_open()
-        return self.routes.get(topic) or await self._early.wait_for(topic)
+        return self.routes.get(to_topic(topic)) or await self._early.wait_for(topic)
 
     async def _put_in_turn(self, topic: str, message: Outgoing, receiver: Receiver) -> None:
         """As soon as there is room, and not before those that have waited for longer."""

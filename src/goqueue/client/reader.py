@@ -13,6 +13,7 @@ from typing import Final, Self
 
 from goqueue import codec
 from goqueue.client import topics
+from goqueue.client.arguments import Duration, check, is_number, to_list, to_timeout
 from goqueue.client.connection import Connection, Fetched
 from goqueue.client.link import Link
 from goqueue.client.messages import Message, ReadBatch
@@ -60,18 +61,19 @@ class AsyncReader:
         follow: bool = False,
         fetch_bytes: int = DEFAULT_FETCH_BYTES,
     ) -> None:
+        check(topic=topic, from_offset=from_offset, follow=follow, fetch_bytes=fetch_bytes)
         if from_offset is not None and from_time is not None:
             raise InvalidRequest("name an offset or a time to read from, not both")
         if follow and to_time is not None:
             raise InvalidRequest("a reader that follows has no end; leave to_time or follow out")
-        if not 1 <= fetch_bytes <= limits.MAX_BLOCK_BYTES:
-            raise InvalidRequest(f"fetch_bytes is from 1 to {limits.MAX_BLOCK_BYTES}")
         self.topic = topic
         self._link = link
-        self._asked = None if partitions is None else [*partitions]
+        self._asked = None
+        if partitions is not None:
+            self._asked = to_list("partitions", partitions, is_number, "a list of numbers, or None", or_empty=True)
         self._from_offset = from_offset
-        self._from_time = from_time
-        self._to_time = to_time
+        self._from_ms = None if from_time is None else to_ms(from_time, "from_time")
+        self._to_ms = None if to_time is None else to_ms(to_time, "to_time")
         self._follow = follow
         self._fetch_bytes = fetch_bytes
         self._topic_id = 0
@@ -87,14 +89,15 @@ class AsyncReader:
 
     # ------------------------------------------------------------------ what users call
 
-    async def read(self, timeout: float | None = None) -> ReadBatch | None:
+    async def read(self, timeout: Duration | None = None) -> ReadBatch | None:
         """The next messages of one partition; None at the end, or when none came within the timeout."""
+        timeout_s = to_timeout(timeout)
         if self._batch is not None and self._next < len(self._rest):
             rest = self._batch.rest(self._rest[self._next].offset)
             self._drop()
             return rest
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout_s):
                 return await self._read()
         except TimeoutError:
             return None
@@ -118,12 +121,11 @@ class AsyncReader:
 
     async def seek(self, partition: int, offset: int) -> None:
         """Go on at this offset of a partition; what was read ahead of it is dropped."""
+        check(partition=partition, offset=offset)
         await self._begin()
         found = self._partitions.get(partition)
         if found is None:
             raise UnknownPartition(f"this reader does not read partition {partition}")
-        if offset < 0:
-            raise InvalidRequest(f"offsets begin at 0, not at {offset}")
         if found.under_way is not None:
             found.under_way.cancel()
             found.under_way = None
@@ -186,8 +188,8 @@ class AsyncReader:
         self._topic_id = topic.topic_id
         described = await self._link.ask(CODES["describe_topic"], {"topic": self.topic}, repeatable=True)
         bounds = described["partition_offsets"]
-        starts = None if self._from_time is None else await self._offsets_at(self._from_time)
-        ends = None if self._to_time is None else await self._offsets_at(self._to_time)
+        starts = None if self._from_ms is None else await self._offsets_at(self._from_ms)
+        ends = None if self._to_ms is None else await self._offsets_at(self._to_ms)
         for number in numbers:
             earliest, latest = bounds[str(number)]["earliest"], bounds[str(number)]["latest"]
             offset = earliest if self._from_offset is None else max(self._from_offset, earliest)
@@ -200,8 +202,8 @@ class AsyncReader:
         self._turns = deque(self._partitions.values())
         self._begun = True
 
-    async def _offsets_at(self, moment: Moment) -> dict[str, int]:
-        asked = {"topic": self.topic, "timestamp": str(to_ms(moment))}
+    async def _offsets_at(self, moment_ms: int) -> dict[str, int]:
+        asked = {"topic": self.topic, "timestamp": str(moment_ms)}
         reply = await self._link.ask(CODES["offsets"], asked, repeatable=True)
         offsets: dict[str, int] = reply["offsets"]
         return offsets

@@ -68,6 +68,8 @@ class Receipts:
     def __init__(self, loop: asyncio.AbstractEventLoop, on_batch: Callable[[Outcome], None] | None) -> None:
         self._loop = loop
         self._on_batch = on_batch
+        self.unheard = 0
+        """Messages that failed, and nobody waited for them; all there ever were."""
         self._failed = 0
         self._failure: GoQueueError | None = None
         """Why the first one did."""
@@ -91,6 +93,7 @@ class Receipts:
         self, topic: str, partition: int, messages: int, receivers: Sequence[Receiver], error: GoQueueError
     ) -> None:
         """So many messages failed, and these want to hear of their own."""
+        self.unheard += messages - sum([not receiver.done() for receiver in receivers])
         refuse(receivers, error)
         enqueued = messages - len(receivers)
         if enqueued:

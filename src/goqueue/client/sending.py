@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from goqueue.client.accumulator import Accumulator, Batch, OnDone, OnDropped, Place
+from goqueue.client.arguments import Duration
 from goqueue.client.block_producer import BlockProducer
 from goqueue.client.line import Line
 from goqueue.client.outgoing import (
@@ -132,16 +133,16 @@ class Sender:
         partition: int | None,
         headers: Headers,
         priority: str | int,
-        delay: float | None,
+        delay: Duration | None,
         deliver_at: Moment | None,
-        ttl: float | None,
+        ttl: Duration | None,
         event_time: Moment | None,
     ) -> Batch:
         """Into the batch of its partition; raises when it cannot be a message, or there is no room."""
         if value.__class__ is not bytes and value is not None:
-            value = to_bytes(value)
+            value = to_bytes(value, "value")
         if key.__class__ is not bytes and key is not None:
-            key = to_bytes(key)
+            key = to_bytes(key, "key")
         if partition is not None:
             if partition.__class__ is not int:
                 partition = to_partition(partition)
@@ -155,8 +156,9 @@ class Sender:
             if place.open is None:  # its last batch is on its way: the next one goes elsewhere
                 route.partition = (route.partition + 1) % route.count
                 place = route.places[route.partition]
-        lane = LANES.get(priority)
-        if lane is None:
+        try:
+            lane = LANES[priority]
+        except (KeyError, TypeError):
             lane = to_lane(priority)
         if delay is None and deliver_at is None and ttl is None and event_time is None and not headers:
             batch = self._add(place, value, key, lane)

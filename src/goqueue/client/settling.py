@@ -1,7 +1,9 @@
 """What is to become of delivered messages, on its way to the broker: gathered, and sent until there is an answer.
 
 Decisions are taken from any thread and sent by the loop. One request is under way at a time; what is decided meanwhile
-goes with the next, so that fast consumers settle by the hundred and slow ones without a wait. What a user was told is
+goes with the next. Acks that nobody waits for wait a few milliseconds for others, because a request costs the broker
+much the same for one message as for a hundred; anything else goes at once, and takes them along. So do acks where
+members share partitions: somebody may wait for the next message of a key. What a user was told is
 settled was settled: an ack whose answer was lost is sent again as such, and the broker tells what is settled from what
 somebody else has. Of other decisions that are sent again what is refused counts as done, because it may have been.
 Every decision has an answer in the end, at the latest when the queue is closed.
@@ -54,6 +56,8 @@ _STALE: Final = (
     "in time, or choose a longer timeout"
 )
 _NONE: Final[frozenset[int]] = frozenset()
+_GATHER_S: Final = 0.005
+"""How long acks wait for others."""
 
 
 class SettleQueue:
@@ -66,12 +70,16 @@ class SettleQueue:
         wake: Callable[[Callable[[], None]], object],
         on_error: Callable[[Refused], None],
         on_settled: Callable[[Row], None],
+        *,
+        enough: int = 1,
     ) -> None:
+        """`enough` acks do not wait for others."""
         self._link = link
         self._member = member
         self._wake = wake
         self._on_error = on_error
         self._on_settled = on_settled
+        self._enough = enough
         self._loop = asyncio.get_running_loop()
         self.turns = Turns()
         self._inbox: deque[_Decision] = deque()
@@ -81,12 +89,23 @@ class SettleQueue:
         self._flushes: deque[tuple[int, asyncio.Future[None]]] = deque()
         """Who waits for how many."""
         self._woken = False
+        self._gathered = 0
+        """Messages decided about since a request was last begun."""
+        self._gathering: asyncio.TimerHandle | None = None
+        self._is_urgent = False
+        """Whether there is something that does not wait."""
         self._task: asyncio.Task[None] | None = None
         self._closed: GoQueueError | None = None
 
     def add(self, row: Row, offsets: Sequence[int], action: Action, argument: int, reason: str, receiver: Any) -> None:
         """From any thread. Whoever decides twice about a message has the second one refused."""
         self._inbox.append(_Decision(row, offsets, action, argument, reason, receiver))
+        self._gathered += len(offsets)
+        may_wait = action is Action.ACK and receiver is None and row.delivered.epoch
+        if not may_wait or self._gathered >= self._enough:
+            self._is_urgent = True
+        elif self._gathering is not None:
+            return
         if not self._woken:
             self._woken = True
             self._wake(self._start)
@@ -111,6 +130,8 @@ class SettleQueue:
         """Wait until everything decided so far has its answer. What is decided meanwhile is not waited for."""
         due = self._answered + len(self._under_way) + len(self._inbox)
         if self._answered < due and self._closed is None:
+            if self._inbox:
+                self._begin()
             reached: asyncio.Future[None] = self._loop.create_future()
             self._flushes.append((due, reached))
             await reached
@@ -121,13 +142,27 @@ class SettleQueue:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
         self._give_up()
 
     def _start(self) -> None:
         self._woken = False
         if self._closed is not None:
             self._give_up()
-        elif self._task is None and self._inbox:
+        elif self._is_urgent:
+            self._begin()
+        elif self._task is None and self._inbox and self._gathering is None:
+            self._gathering = self._loop.call_later(_GATHER_S, self._begin)
+
+    def _begin(self) -> None:
+        """Nothing waits any longer."""
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+        self._is_urgent = True
+        if self._task is None and self._inbox and self._closed is None:
             self._task = self._loop.create_task(self._work())
 
     def _give_up(self) -> None:
@@ -139,12 +174,17 @@ class SettleQueue:
 
     async def _work(self) -> None:
         try:
-            while self._inbox:
-                self._under_way = decisions = self._take()
-                await self._settle(decisions)
-                self._done(decisions)
+            while self._inbox and self._is_urgent:
+                self._is_urgent = False  # before a look at the inbox: what comes now is urgent by itself
+                self._gathered = 0
+                due = self._answered + len(self._inbox)
+                while self._inbox and self._answered < due:
+                    self._under_way = decisions = self._take()
+                    await self._settle(decisions)
+                    self._done(decisions)
         finally:
             self._task = None
+        self._start()
 
     def _done(self, decisions: list[_Decision]) -> None:
         self._under_way = []

@@ -55,11 +55,14 @@ class GoQueueError(Exception):
 
     index: int | None = None
     """Which message of a request it is about, counted from 0, if it is about one."""
+    field: str | None = None
+    """Which field of a request, with what that is in, like backoff.base, if it is about one."""
 
     @property
     def details(self) -> dict[str, Any]:
         """What a program needs to act on the error, beside its code."""
-        return {} if self.index is None else {"index": self.index}
+        found = {"index": self.index, "field": self.field}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 class InvalidRequest(GoQueueError):
@@ -115,11 +118,7 @@ class NotBuilt(InvalidRequest):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name} is not available in this version of GoQueue; leave it out")
-        self.name = name
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"field": self.name}
+        self.field = name
 
 
 class ProtocolError(InvalidRequest):

@@ -13,7 +13,6 @@ from goqueue.model.errors import (
     GoQueueError,
     InvalidRecord,
     MethodNotAllowed,
-    NotBuilt,
     NotOwner,
     OffsetOutOfRange,
     OutOfSequence,
@@ -39,7 +38,6 @@ CLASSES: Final[dict[str, type[GoQueueError]]] = {
 
 ATTRIBUTES: Final[dict[type[GoQueueError], dict[str, tuple[str, type]]]] = {
     InvalidRecord: {"index": ("index", int), "reason": ("reason", str)},
-    NotBuilt: {"field": ("name", str)},
     NotOwner: {"refused": ("refused", list)},
     OffsetOutOfRange: {"offset": ("offset", int), "earliest": ("start", int), "latest": ("end", int)},
     OutOfSequence: {"expected": ("expected", int)},
@@ -73,6 +71,9 @@ def unpack_error(payload: Bytes) -> GoQueueError:
         index = body.details.get("index")
         if type(index) is int:
             rebuilt.index = index
+        field = body.details.get("field")
+        if type(field) is str:
+            rebuilt.field = field
         for name, (attribute, expected) in ATTRIBUTES.get(kind, {}).items():
             value = body.details.get(name)
             if type(value) is not expected:

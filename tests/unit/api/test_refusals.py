@@ -18,11 +18,11 @@ from goqueue.wire import shapes
         (shapes.CreateTopic, {"name": "a b"}, "use letters, digits"),
         (shapes.CreateTopic, {"name": "a", "replication_factor": 3}, "several nodes are not available"),
         (shapes.CreateTopic, {"name": "a", "partitions": 3}, "did you mean num_partitions?"),
-        (shapes.TopicSettingsFields, {"num_partitions": 3}, "POST /admin/topics/{topic}/partitions"),
+        (shapes.TopicSettingsFields, {"num_partitions": 3}, "the operation add_partitions gives a topic more"),
         (shapes.TopicSettingsFields, {"visibility_timeout": "soon"}, "a number and a unit, like 250ms, 30s or 1h30m"),
         (shapes.TopicSettingsFields, {"max_retries": 1001}, "it is a whole number from 0 to 1000"),
         (shapes.TopicSettingsFields, {"backoff": "1s"}, 'write {"base": "1s", "factor": 2, "max": "1m"}, or the parts'),
-        (shapes.TopicSettingsFields, {"backoff": {"least": 1}}, '`least` - at `$.backoff`; write {"base": "1s"'),
+        (shapes.TopicSettingsFields, {"backoff": {"least": 1}}, '`least` in backoff; write {"base": "1s"'),
         (shapes.TopicSettingsFields, {"backoff": {"base": "x"}}, "a number and a unit"),
         (shapes.TopicSettingsFields, {"backoff": {"max": []}}, "a number and a unit"),
         (shapes.TopicSettingsFields, {"backoff": {"factor": 0}}, "it is a number from 1 to 100"),
@@ -73,6 +73,69 @@ def test_it_says_what_would_be_right(request_type: type[shapes.Request], fields:
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert(fields, request_type)
     assert words in str(refuse(caught.value, request_type))
+
+
+@pytest.mark.parametrize(
+    ("request_type", "fields", "said", "field"),
+    [
+        (shapes.CreateTopic, {"name": "a b"}, "name is not written as it may be; use letters", "name"),
+        (shapes.CreateTopic, {"name": "a", "num_partitions": 0}, "num_partitions is less than 1; ", "num_partitions"),
+        (shapes.CreateTopic, {"name": "a", "num_partitions": 1001}, "num_partitions is more than 1000; ", None),
+        (shapes.CreateTopic, {"name": "a", "colour": 1}, "Object contains unknown field `colour`", "colour"),
+        (shapes.CreateTopic, {}, "Object missing required field `name`; use letters", "name"),
+        (shapes.CreateSchedule, {"message": {}}, "Object missing required field `value` in message", "message.value"),
+        (shapes.TopicSettingsFields, {"backoff": {"base": "x"}}, "backoff.base is not written as", "backoff.base"),
+        (shapes.TopicSettingsFields, {"backoff": {"least": 1}}, "Object contains unknown field", "backoff.least"),
+        (shapes.TopicSettingsFields, {"lane_weights": [1]}, "lane_weights has 1 entries, not 5; ", "lane_weights"),
+        (shapes.TopicSettingsFields, {"dlq_enabled": "yes"}, "dlq_enabled is text, not true or false; ", None),
+        (shapes.JoinGroup, {"client_id": "a", "topics": []}, "topics has fewer than 1 entries; ", "topics"),
+        (shapes.JoinGroup, {"client_id": "a", "topics": ["a"] * 1001}, "topics has more than 1000 entries; ", None),
+        (shapes.JoinGroup, {"client_id": "a", "topics": ["a", 5]}, "topics[1] is a whole number, not text; ", "topics"),
+        (shapes.Reject, {"receipt_handle": "a", "reason": "x" * 1001}, "reason has more than 1000 letters; ", None),
+        (shapes.Publish, {"value": 5}, "value is a whole number, not text or null; ", "value"),
+        (shapes.Publish, {"value": "x", "acks": "quorum"}, "acks cannot be 'quorum'; it is none", "acks"),
+        (shapes.Publish, {"value": "x", "headers": {"a": 1}}, "headers is a whole number, not text; ", "headers"),
+        (shapes.PublishBatch, {"messages": [{"value": []}]}, "messages[0].value is a list", "messages.value"),
+        (
+            shapes.Commit,
+            {"member_id": "a", "offsets": {"t": {"x": 1}}},
+            "a key of offsets is not written as",
+            "offsets",
+        ),
+        (shapes.StartRedrive, {"rate": 0}, "rate is not more than 0; it is a number of messages", "rate"),
+        (shapes.StartRedrive, {"filter": {"reason": "x"}}, "filter.reason cannot be 'x'; it is rejected", None),
+    ],
+)
+def test_it_says_what_is_wrong_in_words_and_names_the_field(
+    request_type: type[shapes.Request], fields: dict[str, Any], said: str, field: str | None
+) -> None:
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.convert(fields, request_type)
+    refused = refuse(caught.value, request_type)
+    assert str(refused).startswith(said)
+    assert (refused.code, "$" in str(refused), "regex" in str(refused)) == ("invalid_request", False, False)
+    assert refused.details == {"field": field or said.split()[0]}
+
+
+def test_what_is_no_object_at_all_has_no_field() -> None:
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.convert([], shapes.CreateTopic)
+    refused = refuse(caught.value, shapes.CreateTopic)
+    assert (str(refused), refused.details) == ("what was sent is a list, not an object", {})
+
+
+@pytest.mark.parametrize("fields", [{"value": "x", "acks": "q" * 100_000}, {"value": "x", "q" * 100_000: 1}])
+def test_what_was_sent_is_not_repeated_as_a_whole(fields: dict[str, Any]) -> None:
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.convert(fields, shapes.Publish)
+    refused = refuse(caught.value, shapes.Publish)
+    assert len(str(refused)) + len(refused.details["field"]) < 1000
+    assert refused.details["field"] in ("acks", "q" * 300)
+
+
+@pytest.mark.parametrize("hint", [*HINTS.values(), *OTHER_HINTS.values()])
+def test_a_hint_is_for_every_door(hint: str) -> None:
+    assert not any(method in hint for method in ("GET ", "POST ", "PUT ", "PATCH ", "DELETE "))
 
 
 def test_every_hint_is_about_a_field_there_is() -> None:

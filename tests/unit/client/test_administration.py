@@ -18,6 +18,7 @@ from msgspec import UNSET
 import goqueue
 from goqueue.api.operations import BY_NAME, OPERATIONS
 from goqueue.client.administration import AsyncAdministration
+from goqueue.client.client import AsyncClient
 from goqueue.client.connection import Connection
 from goqueue.client.sync.administration import Administration
 from goqueue.model.errors import (
@@ -43,6 +44,7 @@ from goqueue.wire import shapes
 from goqueue.wire.codes import CODES
 from tests.support.broker_server import running_server
 from tests.support.loop import run
+from tests.unit.client.misuse import Refusals, misuses
 
 Answer = TypeVar("Answer", bound=shapes.Reply)
 
@@ -122,7 +124,7 @@ MESSAGE: dict[str, Any] = {"key": b"k", "partition": 1, "priority": "high", "hea
 JOB = "00c0ffee00c0ffee"
 
 USES = (
-    use("create_topic", "orders", partitions=2, **SETTINGS),
+    use("create_topic", "orders", partitions=2, exist_ok=False, **SETTINGS),
     use("list_topics", internal=True),
     use("describe_topic", "orders"),
     use("change_topic", "orders", **SETTINGS),
@@ -281,6 +283,10 @@ def test_a_topic_is_created_changed_grown_and_deleted(tmp_path: Path) -> None:
             assert config.cleanup_policy is CleanupPolicy.COMPACT
             with pytest.raises(TopicExists):
                 await admin.create_topic("events")
+            again = await admin.create_topic("events", partitions=9, exist_ok=True)
+            assert (again.created, again.name, again.partitions, again.topic_id) == (False, "events", 2, made.topic_id)
+            assert (await admin.create_topic("orders2", partitions=1, exist_ok=True)).created
+            assert (await admin.delete_topic("orders2")).deleted
             assert (await admin.list_topics()).topics == ["events", "orders"]
 
             changed = await admin.change_topic("events", message_ttl=None, backoff={"max": 5}, dlq_enabled=True)
@@ -298,6 +304,19 @@ def test_a_topic_is_created_changed_grown_and_deleted(tmp_path: Path) -> None:
             assert (await admin.delete_topic("events")).deleted
             with pytest.raises(UnknownTopic):
                 await admin.describe_topic("events")
+
+    run(go())
+
+
+def test_whatever_an_argument_is_only_errors_of_this_tree_are_raised(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with running_server(tmp_path) as server, AsyncClient(server.endpoints["wire"]) as client:
+            refusals = Refusals()
+            for each in USES:
+                for what, call in misuses(getattr(client, each.method), *each.arguments, **each.named):
+                    with refusals.of(what):
+                        await call()
+            assert len(refusals.seen) > 1000
 
     run(go())
 

@@ -1,6 +1,8 @@
 """The front door: addresses, operations by their names, and what may be asked twice."""
 
 import asyncio
+import inspect
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,13 @@ from goqueue.client.client import DEFAULT_ADDRESS, REPEATABLE, AsyncClient
 from goqueue.client.consumer import AsyncConsumer
 from goqueue.client.producer import AsyncProducer
 from goqueue.client.reader import AsyncReader
+from goqueue.client.settling import Refused
 from goqueue.model.errors import InvalidRequest, ProtocolError, Unavailable, UnknownOperation, UnknownTopic
 from goqueue.wire.codes import CODES
 from tests.support.broker_server import running_server
 from tests.support.loop import run
 from tests.unit.client.fake_broker import HOST, Peer, serving
+from tests.unit.client.misuse import JUNK, Refusals, misuses
 
 
 def test_the_address_is_that_of_a_broker_as_it_is_started() -> None:
@@ -128,6 +132,129 @@ def test_closing_a_client_flushes_its_producers_and_closes_the_rest(tmp_path: Pa
                 assert (await other.describe_topic("orders")).total_messages == 100
 
     run(go())
+
+
+def test_what_cannot_be_closed_keeps_nothing_else_open(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with running_server(tmp_path) as server:
+            client = AsyncClient(server.endpoints["wire"])
+            await client.create_topic("orders", partitions=1)
+            first, second, reader = client.producer(), client.producer(), client.reader("orders")
+            first.enqueue("nothing", "lost")
+            second.enqueue("orders", "kept")
+            with pytest.raises(UnknownTopic, match="nothing"):
+                await client.close()
+            assert (first.closed, second.closed, reader.closed) == (True, True, True)
+            with pytest.raises(Unavailable, match="closed"):
+                await client.version()
+            async with AsyncClient(server.endpoints["wire"]) as other:
+                assert (await other.describe_topic("orders")).total_messages == 1
+
+    run(go())
+
+
+def test_who_is_cancelled_while_it_closes_leaves_nothing_open(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with running_server(tmp_path) as server:
+            client = AsyncClient(server.endpoints["wire"])
+            client.producer().enqueue("orders", "it is not there yet")
+            reader = client.reader("orders")
+            closing = asyncio.create_task(client.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            assert reader.closed
+
+    run(go())
+
+
+def test_an_error_in_a_client_goes_on_and_what_could_not_be_closed_is_a_note(tmp_path: Path) -> None:
+    async def fail(address: str) -> None:
+        async with AsyncClient(address) as client:
+            client.producer().enqueue("nothing", "lost")
+            raise ZeroDivisionError
+
+    async def go() -> None:
+        async with running_server(tmp_path) as server:
+            with pytest.raises(ZeroDivisionError) as caught:
+                await fail(server.endpoints["wire"])
+            assert "could not close" in caught.value.__notes__[0]
+
+    run(go())
+
+
+async def try_all(refusals: Refusals, misused: Iterable[tuple[str, Callable[[], Any]]]) -> None:
+    for what, call in misused:
+        with refusals.of(what):
+            outcome = call()
+            if inspect.isawaitable(outcome):
+                await outcome
+
+
+def test_whatever_options_are_only_errors_of_this_tree_are_raised(tmp_path: Path) -> None:
+    async def enter(part: Callable[[], Any]) -> None:
+        async with part():
+            pass
+
+    async def go() -> None:
+        async with running_server(tmp_path) as server, AsyncClient(server.endpoints["wire"]) as client:
+            await client.create_topic("orders", partitions=1)
+            refusals = Refusals()
+            await try_all(refusals, misuses(AsyncClient, "127.0.0.1:1"))
+            await try_all(refusals, misuses(client.call, "version"))
+            consumers = misuses(client.consumer, "g", ["orders"])
+            for what, make in (*misuses(client.producer), *misuses(client.reader, "orders"), *consumers):
+                with refusals.of(what):
+                    await enter(make)
+            assert len(refusals.seen) > 300
+
+    run(go())
+
+
+def test_whatever_messages_are_made_of_only_errors_of_this_tree_are_raised(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with running_server(tmp_path) as server, AsyncClient(server.endpoints["wire"]) as client:
+            await client.create_topic("orders", partitions=1)
+            refusals = Refusals()
+            async with client.producer() as producer:
+                for _ in ("before its topic was looked up", "after"):
+                    await try_all(refusals, misuses(producer.enqueue, "orders", "x"))
+                    await try_all(refusals, misuses(producer.send, "orders", "x"))
+                with refusals.of("flush"):
+                    await producer.flush()  # what was enqueued for a topic that is not there
+            assert len(refusals.seen) > 300
+
+    run(go())
+
+
+def test_whatever_is_decided_and_sought_only_errors_of_this_tree_are_raised(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with running_server(tmp_path) as server, AsyncClient(server.endpoints["wire"]) as client:
+            await client.create_topic("orders", partitions=1)
+            async with client.producer() as producer:
+                await asyncio.gather(*(producer.send("orders", "x") for _ in range(100)))
+            refusals = Refusals()
+            async with client.consumer("g", ["orders"], on_ack_error=refused.append) as consumer:
+                batch = await consumer.poll(1)
+                for each in (batch, batch[0]):
+                    await try_all(refusals, misuses(each.nack))
+                    await try_all(refusals, misuses(each.reject))
+                    await try_all(refusals, misuses(each.extend, 5))
+                await try_all(refusals, misuses(consumer.poll, 1, timeout=0, leave=("timeout",)))
+                for junk in JUNK[1:]:  # without a timeout it would wait
+                    with refusals.of(f"poll with timeout={junk!r}"):
+                        await consumer.seek("orders", offset=0)
+                        await consumer.poll(1, timeout=junk)
+                await try_all(refusals, misuses(consumer.seek, "orders", offset=0))
+            async with client.reader("orders") as reader:
+                await try_all(refusals, misuses(reader.seek, 0, 0))
+                await try_all(refusals, misuses(reader.read))
+            assert len(refusals.seen) > 100
+
+    refused: list[Refused] = []
+    run(go())
+    assert refused, "it was settled twice, and that is all"
 
 
 def test_a_client_belongs_to_one_event_loop(tmp_path: Path) -> None:

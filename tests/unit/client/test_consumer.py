@@ -4,13 +4,16 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from goqueue.client import membership, topics
 from goqueue.client.client import AsyncClient
 from goqueue.client.connection import Connection
 from goqueue.client.consumer import AsyncConsumer, AsyncMessage
@@ -197,6 +200,44 @@ def test_an_ack_that_is_waited_for_is_done(tmp_path: Path) -> None:
                 await second.ack()
                 await consumer.flush()
                 assert await stage.lag() == 0
+
+    run(go())
+
+
+def test_a_consumer_says_of_its_own_what_is_wrong(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with staged(tmp_path) as stage:
+            for visibility in (0, -1, "13h"):
+                with pytest.raises(InvalidRequest, match=r"^visibility is .*; it is from 1ms to 12h$"):
+                    stage.client.consumer("billing", ["orders"], visibility=visibility)
+            async with stage.consumer() as consumer:
+                with pytest.raises(InvalidRequest, match=r"^to is 'end'; it is earliest or latest"):
+                    await consumer.seek("orders", to="end")
+            with pytest.raises(Unavailable, match=r"^this consumer is closed"):
+                await consumer.seek("orders", to="earliest")
+
+    run(go())
+
+
+def test_nobody_waits_for_a_settlement_in_another_event_loop(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with staged(tmp_path) as stage:
+            await stage.publish("a", "b")
+            async with stage.consumer() as consumer:
+                batch = await consumer.poll(2)
+                waits: list[Callable[[], Coroutine[Any, Any, None]]] = [consumer.flush]
+                for one in (batch[0], batch):
+                    waits += [partial(each, wait=True) for each in (one.ack, one.nack, one.reject, one.release)]
+                    waits.append(partial(one.extend, 5))
+
+                def elsewhere() -> None:
+                    for wait in waits:
+                        with pytest.raises(InvalidRequest, match="a consumer belongs to one event loop"):
+                            asyncio.run(wait())
+
+                await asyncio.to_thread(elsewhere)
+                await batch.ack(wait=True)
+            assert await stage.lag() == 0
 
     run(go())
 
@@ -944,7 +985,85 @@ def test_a_topic_that_was_created_again_is_gone_on_with(tmp_path: Path) -> None:
     run(go())
 
 
+def test_it_is_said_once_that_a_topic_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(membership, "LOOK_S", 0.0)
+    looks: list[None] = []
+    look_up = topics.look_up
+
+    async def counted(*args: Any, **named: Any) -> Any:
+        found = await look_up(*args, **named)
+        looks.append(None)
+        return found
+
+    def warned() -> list[str]:
+        return [each.getMessage() for each in caplog.records if "was deleted" in each.getMessage()]
+
+    async def looked() -> None:
+        """Twice since now, at least."""
+        end = len(looks) + 3
+        while len(looks) < end:
+            await asyncio.sleep(0)
+
+    async def go() -> None:
+        async with staged(tmp_path) as stage:
+            await stage.client.create_topic("bills", partitions=1)
+            monkeypatch.setattr(topics, "look_up", counted)
+            async with stage.consumer(topics=["orders", "bills"], mode="shared") as consumer:
+                await looked()
+                assert warned() == []
+                for count in (1, 2):
+                    await stage.client.delete_topic("orders")
+                    await looked()
+                    said = "topic orders was deleted: a consumer of group billing gets nothing from it"
+                    assert [said in each for each in warned()] == [True] * count
+                    await stage.client.create_topic("orders", partitions=1)
+                    await looked()
+                await stage.publish("a")
+                assert texts(await take(consumer, 1)) == ["a"]
+
+    run(go())
+
+
 # --- what does not pass
+
+
+def test_a_consumer_is_entered_once_and_used_inside(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with staged(tmp_path) as stage:
+            await stage.publish("a")
+            consumer = stage.consumer()
+            with pytest.raises(InvalidRequest, match="has not joined its group"):
+                await consumer.seek("orders", offset=0)
+            async with consumer:
+                with pytest.raises(InvalidRequest, match="has joined its group already"):
+                    await consumer.__aenter__()
+                assert texts(await take(consumer, 1)) == ["a"], "the first time still holds"
+            with pytest.raises(Unavailable, match="this consumer is closed"):
+                await consumer.__aenter__()
+
+    run(go())
+
+
+def test_spans_and_times_are_said_in_every_way(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with staged(tmp_path) as stage:
+            await stage.publish("a", delay=timedelta(0), ttl="1h")
+            await stage.publish("gone", ttl=timedelta(milliseconds=1))
+            start = datetime.now(UTC) - timedelta(hours=1)
+            spans: dict[str, Any] = {"session_timeout": timedelta(minutes=1), "visibility": "1m30s"}
+            async with stage.consumer(start=start, **spans) as consumer:
+                (message,) = await consumer.poll(1, timeout="30s")
+                assert message.text == "a"
+                await message.extend("2m")
+                await message.nack(timedelta(0), wait=True)
+                (again,) = await consumer.poll(1, timeout=timedelta(seconds=30))
+                assert (again.text, again.delivery_count) == ("a", 2)
+            assert consumer._membership.session_s == 60
+            assert consumer._leases.visibility_s == 90
+
+    run(go())
 
 
 def test_another_process_of_the_same_name_ends_it(tmp_path: Path) -> None:
@@ -972,7 +1091,7 @@ def test_a_topic_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
                     pytest.fail("it joined")
             with pytest.raises(Unavailable, match="closed"):
                 await consumer._link.get()
-            with pytest.raises(InvalidRequest, match=r"write \['orders'\]"):
+            with pytest.raises(InvalidRequest, match=r"topics is 'orders'; it is a list of names"):
                 stage.client.consumer("billing", "orders")
             with pytest.raises(InvalidRequest):
                 stage.consumer(prefetch=0)

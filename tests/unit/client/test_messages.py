@@ -9,6 +9,7 @@ from goqueue import codec
 from goqueue.client.member import Delivered
 from goqueue.client.messages import DeliveredBatch, DeliveredMessage, Message, ReadBatch, Row
 from goqueue.client.turns import Turns
+from goqueue.model.errors import InvalidRequest
 from goqueue.model.record import Extension, Lane, Record
 from goqueue.wire.settles import NO_ARGUMENT, Action
 
@@ -52,6 +53,20 @@ def test_a_message_shows_its_record_and_where_it_came_from() -> None:
     assert len(repr(message)) < 150
     plain = Message("orders", 3, Record(offset=1, value=None))
     assert (plain.value, plain.key, plain.deliver_at, plain.expires_at, plain.event_time) == (None,) * 5
+
+
+def test_a_value_may_be_seen_as_text_or_json() -> None:
+    def message(value: bytes | None) -> Message:
+        return Message("orders", 3, Record(offset=17, value=value))
+
+    assert (message("käse".encode()).text, message(b"").text, message(None).text) == ("käse", "", None)
+    assert message(b'{"a": [1, 2.5, null]}').json() == {"a": [1, 2.5, None]}
+    assert message(None).json() is message(b"null").json() is None
+    with pytest.raises(InvalidRequest, match="the value of orders:3:17 is no text"):
+        assert message(b"\xff").text
+    for value in (b"", b"{", b"\xff", b'"\xff"', b"[" * 100_000):
+        with pytest.raises(InvalidRequest, match="the value of orders:3:17 is not JSON"):
+            message(value).json()
 
 
 def test_a_batch_is_a_sequence_of_parts_of_rows() -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from goqueue import codec
 from goqueue.client import early, routes, sending
+from goqueue.client import producer as publishing
 from goqueue.client.client import AsyncClient
 from goqueue.client.connection import Connection
 from goqueue.client.line import WINDOW
@@ -159,22 +160,25 @@ def test_times_are_in_the_record_and_relative_ones_are_the_brokers_to_resolve(tm
 @pytest.mark.parametrize("known", [True, False], ids=["known", "not looked up yet"])
 def test_what_cannot_be_a_message_is_refused_and_nothing_is_published(tmp_path: Path, known: bool) -> None:
     refused: list[tuple[type[GoQueueError], str, dict[str, Any]]] = [
-        (InvalidRequest, "bytes or text, not int", {"value": 5}),
-        (InvalidRequest, "bytes or text, not list", {"value": b"", "key": []}),
+        (InvalidRequest, "value is 5; it is bytes or text, not int", {"value": 5}),
+        (InvalidRequest, "key is .*bytes or text, not list", {"value": b"", "key": []}),
         (InvalidRequest, "UTF-8", {"value": "\ud800"}),
         (InvalidRequest, "bytes or text, not NoneType", {"value": b"", "headers": {"a": None}}),
-        (InvalidRequest, "name of a header is text", {"value": b"", "headers": {b"a": b""}}),
+        (InvalidRequest, "name of a header is b'a'; it is text", {"value": b"", "headers": {b"a": b""}}),
         (InvalidRequest, "pairs of a name", {"value": b"", "headers": ["name"]}),
         (InvalidRequest, "pairs of a name", {"value": b"", "headers": 5}),
-        (InvalidRequest, "a priority is one of", {"value": b"", "priority": "urgent"}),
-        (InvalidRequest, "a priority is one of", {"value": b"", "priority": 5}),
+        (InvalidRequest, "priority is .*; it is one of", {"value": b"", "priority": "urgent"}),
+        (InvalidRequest, "priority is .*; it is one of", {"value": b"", "priority": 5}),
+        (InvalidRequest, "priority is .*; it is one of", {"value": b"", "priority": []}),
         (InvalidRequest, "not both", {"value": b"", "delay": 1, "deliver_at": NEW_YEAR}),
-        (InvalidRequest, "a delay is from 0", {"value": b"", "delay": -1}),
-        (InvalidRequest, "a delay is from 0", {"value": b"", "delay": float("nan")}),
-        (InvalidRequest, "a time to live is from 0", {"value": b"", "ttl": 1e12}),
-        (InvalidRequest, "a partition is a whole number", {"value": b"", "partition": "0"}),
-        (InvalidRequest, "a partition is a whole number", {"value": b"", "partition": 0.0}),
-        (InvalidRequest, "a partition is a whole number", {"value": b"", "partition": True}),
+        (InvalidRequest, "delay is -1; it is from 0s", {"value": b"", "delay": -1}),
+        (InvalidRequest, "delay is nan; it is seconds", {"value": b"", "delay": float("nan")}),
+        (InvalidRequest, "delay: 'soon' is no duration", {"value": b"", "delay": "soon"}),
+        (InvalidRequest, r"ttl is \[\]; it is seconds", {"value": b"", "ttl": []}),
+        (InvalidRequest, "ttl is .*; it is from 0s", {"value": b"", "ttl": 1e12}),
+        (InvalidRequest, "partition is .*; it is a whole number", {"value": b"", "partition": "0"}),
+        (InvalidRequest, "partition is .*; it is a whole number", {"value": b"", "partition": 0.0}),
+        (InvalidRequest, "partition is .*; it is a whole number", {"value": b"", "partition": True}),
         (InvalidRequest, "no time zone", {"value": b"", "deliver_at": datetime(2026, 1, 1)}),
         (InvalidRequest, "whole number", {"value": b"", "deliver_at": 1e12}),
         (InvalidRequest, "between the years", {"value": b"", "deliver_at": -5000}),
@@ -1277,6 +1281,110 @@ def test_leaving_raises_what_could_not_be_published() -> None:
             await enqueue_and(broker, "b", None)
 
     run(go())
+
+
+# ---------------------------------------------------------------- left in a hurry
+
+
+async def enqueue_and_wait(producer: AsyncProducer, ready: asyncio.Event, count: int) -> None:
+    async with producer:
+        for name in names("m", count):
+            producer.enqueue("orders", name)
+        ready.set()
+        await asyncio.Event().wait()
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_who_is_cancelled_publishes_what_was_enqueued(caplog: pytest.LogCaptureFixture, is_known: bool) -> None:
+    async def go() -> None:
+        broker = MessageBroker()
+        ready = asyncio.Event()
+        async with faulty(broker, linger=60) as producer:
+            if is_known:
+                await producer.prepare("orders")
+            task = asyncio.ensure_future(enqueue_and_wait(producer, ready, 20))
+            await ready.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert producer.closed
+        assert broker.names() == names("m", 20)
+
+    run(go())
+    assert warnings_of(caplog) == []
+
+
+def test_a_timeout_around_a_producer_is_still_one(caplog: pytest.LogCaptureFixture) -> None:
+    async def go() -> None:
+        broker = MessageBroker()
+        async with faulty(broker, linger=60) as producer:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await enqueue_and_wait(producer, asyncio.Event(), 3)
+        assert broker.names() == names("m", 3)
+
+    run(go())
+    assert warnings_of(caplog) == []
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_cannot_be_published_in_a_hurry_is_discarded_and_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_known: bool
+) -> None:
+    monkeypatch.setattr(publishing, "LEAVE_S", 0.02)
+
+    async def go() -> None:
+        broker = MessageBroker()
+        ready = asyncio.Event()
+        outcomes: list[Outcome] = []
+        async with faulty(broker, on_batch=outcomes.append) as producer:
+            if is_known:
+                await producer.prepare("orders")
+            broker.close_gate()
+            broker.looking_up.clear()
+            task = asyncio.ensure_future(enqueue_and_wait(producer, ready, 20))
+            await ready.wait()
+            waiting = asyncio.ensure_future(producer.send("orders", "beside"))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            with pytest.raises(Unavailable):
+                await waiting
+            broker.gate.set()
+            broker.looking_up.set()
+        assert {type(each.error) for each in outcomes} == {Unavailable}
+
+    run(go())
+    assert warnings_of(caplog) == [
+        "a producer was left in a hurry: 20 messages that the broker had not confirmed were discarded"
+    ], "who waits for a message hears of it"
+
+
+def test_who_is_cancelled_twice_does_not_wait(caplog: pytest.LogCaptureFixture) -> None:
+    async def go() -> None:
+        broker = MessageBroker()
+        ready = asyncio.Event()
+        async with faulty(broker) as producer:
+            await producer.prepare("orders")
+            broker.close_gate()
+            task = asyncio.ensure_future(enqueue_and_wait(producer, ready, 5))
+            await ready.wait()
+            task.cancel()
+            await broker.until_arrived(1)
+            begun = asyncio.get_running_loop().time()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert asyncio.get_running_loop().time() - begun < publishing.LEAVE_S / 2
+            broker.gate.set()
+
+    run(go())
+    assert [each for each in warnings_of(caplog) if "5 messages" in each] == warnings_of(caplog) != []
 
 
 @pytest.mark.parametrize(

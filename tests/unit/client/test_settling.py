@@ -66,23 +66,23 @@ class Broker:
 class Desk:
     """A queue and its broker; what was refused, and which rows were done with."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, enough: int = 1) -> None:
         self.broker = Broker()
         self.refused: list[Refused] = []
         self.done: list[Row] = []
         self.is_broken = False
         broker: Any = self.broker
         wake = asyncio.get_running_loop().call_soon
-        self.queue = SettleQueue(broker, lambda: broker, wake, self.hear, self.done.append)
+        self.queue = SettleQueue(broker, lambda: broker, wake, self.hear, self.done.append, enough=enough)
 
     def hear(self, refused: Refused) -> None:
         self.refused.append(refused)
         if self.is_broken:
             raise ValueError("broken")
 
-    def row(self, poll: int, count: int = 10) -> Row:
+    def row(self, poll: int, count: int = 10, *, epoch: int = 1) -> Row:
         block = codec.encode([Record(offset=offset, value=b"v") for offset in range(count)])
-        delivered = Delivered("orders", 0, 1, poll, count, 1, count, memoryview(block), 7, 1, 99)
+        delivered = Delivered("orders", 0, epoch, poll, count, 1, count, memoryview(block), 7, 1, 99)
         return Row(delivered, self.queue, 0.0)
 
     def decide(self, row: Row, *offsets: int, action: Action = Action.ACK, argument: int = NO_ARGUMENT) -> None:
@@ -132,6 +132,102 @@ def test_one_request_is_under_way_and_the_next_takes_all_that_came_meanwhile() -
         await desk.queue.flush()
         assert [len(sent[1][1]) for sent in desk.broker.sent] == [1, 999]
         assert desk.done == [row, row]
+
+    run(go())
+
+
+@pytest.fixture
+def _waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "_GATHER_S", 3600.0)
+
+
+@pytest.mark.usefixtures("_waits_for_ever")
+def test_acks_wait_for_others_until_there_are_enough() -> None:
+    async def go() -> None:
+        desk = Desk(enough=4)
+        row, other = desk.row(1), desk.row(2)
+        for offset in (0, 1):
+            desk.decide(row, offset)
+            await turns()
+            assert desk.broker.sent == []
+        desk.decide(other, 0, 1)
+        await turns()
+        assert desk.broker.sent == [(Action.ACK, {1: [0, 1], 2: [0, 1]}, NO_ARGUMENT, "")]
+        desk.decide(row, 2)
+        await turns()
+        assert len(desk.broker.sent) == 1, "those that come later wait anew"
+        await desk.queue.close()
+        assert [refused.offset for refused in desk.refused] == [2]
+
+    run(go())
+
+
+@pytest.mark.usefixtures("_waits_for_ever")
+def test_acks_after_the_end_have_their_answer_too() -> None:
+    async def go() -> None:
+        desk = Desk(enough=10)
+        row = desk.row(1)
+        desk.decide(row, 0)
+        await turns()
+        await desk.queue.close()
+        desk.decide(row, 1)
+        await turns()
+        assert [refused.offset for refused in desk.refused] == [0, 1]
+
+    run(go())
+
+
+@pytest.mark.usefixtures("_waits_for_ever")
+@pytest.mark.parametrize("how", ["nack", "wait", "flush", "shared"])
+def test_what_does_not_wait_takes_along_what_does(how: str) -> None:
+    async def go() -> None:
+        desk = Desk(enough=10)
+        row = desk.row(1)
+        desk.decide(row, 0)
+        await turns()
+        assert desk.broker.sent == []
+        if how == "nack":
+            desk.decide(row, 1, action=Action.NACK)
+        elif how == "wait":
+            await desk.ask(row, 1)
+        elif how == "flush":
+            await desk.queue.flush()
+        else:
+            desk.decide(desk.row(2, epoch=0), 0)
+        await turns()
+        assert desk.broker.sent[0][0] is Action.ACK
+        assert 0 in desk.broker.sent[0][1][1]
+
+    run(go())
+
+
+@pytest.mark.usefixtures("_waits_for_ever")
+def test_acks_that_come_while_others_are_under_way_wait_too() -> None:
+    async def go() -> None:
+        desk = Desk(enough=3)
+        row = desk.row(1)
+        desk.broker.gate.clear()
+        desk.decide(row, 0, 1, 2)
+        await turns()
+        desk.decide(row, 3)
+        desk.broker.gate.set()
+        await turns()
+        assert len(desk.broker.sent) == 1
+        desk.decide(row, 4, 5)
+        await turns()
+        assert [sent[1] for sent in desk.broker.sent] == [{1: [0, 1, 2]}, {1: [3, 4, 5]}]
+
+    run(go())
+
+
+def test_acks_do_not_wait_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "_GATHER_S", 0.0)
+
+    async def go() -> None:
+        desk = Desk(enough=10)
+        desk.decide(desk.row(1), 0)
+        await turns()
+        assert [sent[1] for sent in desk.broker.sent] == [{1: [0]}]
 
     run(go())
 

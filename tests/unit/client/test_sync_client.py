@@ -18,6 +18,7 @@ import goqueue
 from goqueue.client.sync.client import Client
 from goqueue.client.sync.loop import LoopThread
 from goqueue.model.errors import InvalidRequest, RequestTimeout, Unavailable, UnknownOperation, UnknownTopic
+from tests.unit.client.misuse import Refusals, misuses
 
 PATIENCE_S = 30.0
 NOWHERE = "127.0.0.1:1"
@@ -102,6 +103,48 @@ def test_arguments_are_checked_when_something_is_made() -> None:
 
 
 # --- the end
+
+
+def test_whatever_an_argument_is_only_errors_of_this_tree_are_raised(address: str, topic: str) -> None:
+    refusals = Refusals()
+    with Client(address) as client:
+        with client.producer() as producer:
+            producer.send(topic, "x")
+            consumers = misuses(client.consumer, "misused", [topic])
+            calls = (*misuses(producer.send, topic, "x"), *misuses(producer.enqueue, topic, "x"))
+            for what, call in (*misuses(client.producer), *misuses(client.reader, topic), *consumers, *calls):
+                with refusals.of(what):
+                    call()
+        with client.consumer("decided", [topic], on_ack_error=lambda _: None) as consumer:
+            batch = consumer.poll(1)
+            for each in (batch, batch[0]):
+                for what, call in (*misuses(each.nack), *misuses(each.reject), *misuses(each.extend, 5)):
+                    with refusals.of(what):
+                        call()
+            for what, call in misuses(consumer.poll, 1, timeout=0, leave=("timeout",)):
+                with refusals.of(what):
+                    call()
+        with client.reader(topic) as reader:
+            for what, call in (*misuses(reader.read), *misuses(reader.seek, 0, 0)):
+                with refusals.of(what):
+                    call()
+    for what, call in misuses(Client, NOWHERE):
+        with refusals.of(what):
+            call().close()
+    assert len(refusals.seen) > 600
+
+
+def test_what_cannot_be_closed_keeps_nothing_else_open(address: str, topic: str) -> None:
+    client = Client(address)
+    first, second = client.producer(), client.producer()
+    first._inner.sender._loop.call_soon_threadsafe(first._inner.enqueue, "nothing", "lost")
+    second.enqueue(topic, "kept")
+    with pytest.raises(UnknownTopic, match="nothing"):
+        in_time(client.close)
+    assert (first._inner.closed, second._inner.closed) == (True, True)
+    client.close()
+    with Client(address) as other:
+        assert other.describe_topic(topic).total_messages == 1
 
 
 def test_closing_twice_is_closing_once(address: str) -> None:
@@ -306,6 +349,24 @@ except KeyboardInterrupt:
     print("interrupted")
 """
     assert interrupted(program(text)) == ("interrupted\n", "")
+
+
+def test_ctrl_c_in_a_producer_publishes_what_was_enqueued(address: str, topic: str) -> None:
+    text = """
+import sys, threading, goqueue
+address, topic = sys.argv[1:]
+try:
+    with goqueue.Client(address) as client, client.producer(linger=60) as producer:
+        for number in range(100):
+            producer.enqueue(topic, str(number), partition=0)
+        print("waiting", flush=True)
+        threading.Event().wait()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    assert interrupted(program(text, address, topic)) == ("interrupted\n", "")
+    with Client(address) as client, client.reader(topic, partitions=[0]) as reader:
+        assert [message.text for message in reader] == [str(number) for number in range(100)]
 
 
 def test_a_program_that_closes_nothing_ends_quietly(address: str, topic: str) -> None:

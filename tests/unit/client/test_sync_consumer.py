@@ -348,3 +348,25 @@ def test_a_consumer_goes_on_when_the_broker_was_away(tmp_path: Path) -> None:
         consumer.close()
         assert lag(client, "billing") == 0
         client.close()
+
+
+def test_what_was_not_handed_out_is_given_back_also_when_the_broker_is_away(tmp_path: Path) -> None:
+    with goqueue.embedded(str(tmp_path), grpc="off") as broker:
+        address = broker.endpoints["wire"]
+        client = Client(address)
+        client.create_topic("orders", partitions=1, max_retries=0)
+        with client.producer() as producer:
+            for number in range(20):
+                producer.enqueue("orders", str(number))
+        consumer = client.consumer("workers", ["orders"]).__enter__()
+        first = consumer.poll(1, timeout=PATIENCE_S)[0]
+    first.ack()
+    closing = threading.Thread(target=consumer.close)
+    closing.start()
+    with goqueue.embedded(str(tmp_path), wire=address, grpc="off"):
+        closing.join(PATIENCE_S)
+        assert not closing.is_alive()
+        with client.consumer("workers", ["orders"]) as other:
+            again = other.poll(100, timeout=PATIENCE_S)
+            assert [(each.text, each.delivery_count) for each in again] == [(str(n), 1) for n in range(1, 20)]
+        client.close()

@@ -16,6 +16,7 @@ from goqueue.model.errors import (
     BufferFull,
     GoQueueError,
     InvalidRequest,
+    RequestTimeout,
     Unavailable,
     UnknownPartition,
     UnknownTopic,
@@ -40,6 +41,14 @@ def topic(client: Client, request: pytest.FixtureRequest) -> str:
     name = request.node.name.removeprefix("test_")[:60].rstrip("_")
     client.create_topic(name, partitions=3)
     return str(name)
+
+
+def test_the_first_message_to_a_topic_waits_for_a_broker_no_longer_than_it_may() -> None:
+    with Client("127.0.0.1:1") as nobody:
+        producer = nobody.producer(max_block=0.03)
+        with pytest.raises(RequestTimeout, match=r"within 0\.03 s which partitions orders has; nothing was enqueued"):
+            producer.enqueue("orders", "x")
+        producer.close()
 
 
 def beside(work: Callable[[], Any]) -> "Future[Any]":
@@ -131,7 +140,7 @@ def test_a_message_that_cannot_be_one_is_refused_at_once(client: Client, topic: 
 
 def test_without_a_broker_room_is_waited_for_and_then_it_is_full(tmp_path: Path) -> None:
     with goqueue.embedded(str(tmp_path), grpc="off") as broker:
-        client = Client(broker.endpoints["wire"])
+        client = Client(broker.endpoints["wire"], request_timeout=2)
         client.create_topic("orders", partitions=1)
         producer = client.producer(linger=60, batch_bytes=16 * KIB, buffer_bytes=64 * KIB, max_block=0.03)
         producer.send("orders", "a")
@@ -238,6 +247,33 @@ def test_a_closed_producer_publishes_nothing_more(client: Client, topic: str) ->
         with pytest.raises(Unavailable, match="closed"):
             work(topic, "b")
     assert values(client, topic) == ["a"]
+
+
+def test_a_producer_that_is_left_in_a_hurry_publishes_and_is_closed(client: Client, topic: str) -> None:
+    producer = client.producer(linger=60)
+
+    def work() -> None:
+        with producer:
+            for value in "abc":
+                producer.enqueue(topic, value, partition=0)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert values(client, topic) == ["a", "b", "c"]
+    producer.close()
+    with pytest.raises(Unavailable, match="this producer is closed"):
+        producer.enqueue(topic, "d")
+
+
+def test_a_hurry_is_not_hidden_by_a_client_that_was_closed_before() -> None:
+    def work() -> None:
+        with Client("127.0.0.1:1") as nobody, nobody.producer():
+            nobody.close()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
 
 
 def test_what_threads_enqueue_while_a_producer_closes_is_published_or_refused(client: Client, topic: str) -> None:

@@ -113,7 +113,7 @@ def test_an_error_that_cannot_be_read_is_one_of_the_protocol(payload: bytes) -> 
 def test_text_that_is_not_unicode_does_not_stop_an_error() -> None:
     again = unpack_error(pack_error(NotBuilt("header \udcff")))
     assert isinstance(again, NotBuilt)
-    assert again.name == "header \\udcff"
+    assert again.field == "header \\udcff"
 
 
 def test_every_error_with_details_can_be_rebuilt() -> None:

@@ -7,14 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
 from goqueue.client.administration import Answer
-from goqueue.client.arguments import (
+from goqueue.client.arguments import Duration, to_json
+from goqueue.client.fields import (
     Backoff,
     CleanupPolicyName,
-    Duration,
     FsyncName,
     Handles,
     LanePolicyName,
@@ -22,8 +21,10 @@ from goqueue.client.arguments import (
     OnExpiryName,
     Priority,
     Reason,
+    as_fields,
     as_filter,
     as_handles,
+    as_ids,
     as_message,
     as_place,
     as_time,
@@ -31,6 +32,7 @@ from goqueue.client.arguments import (
     settings_given,
 )
 from goqueue.client.outgoing import Content, Headers, Moment
+from goqueue.model.errors import TopicExists
 from goqueue.model.topic import LaneWeights
 from goqueue.wire import shapes
 
@@ -65,35 +67,43 @@ class Administration(ABC):
         lane_policy: LanePolicyName | UnsetType = UNSET,
         replication_factor: int | UnsetType = UNSET,
         min_insync_replicas: int | UnsetType = UNSET,
+        exist_ok: bool = False,
     ) -> shapes.TopicCreated:
         """Create a topic; what is left out is as the broker's configuration says. None lifts a limit.
 
-        TopicExists if there is one of that name, InvalidSetting if a setting is out of range.
+        TopicExists if there is one of that name, InvalidSetting if a setting is out of range. With `exist_ok` one that
+        exists is left as it is, whatever its settings, and `created` is False.
         """
-        return self._ask(
-            "create_topic",
-            shapes.TopicCreated,
-            name=name,
-            **given(num_partitions=partitions),
-            **settings_given(
-                retention_hours=retention_hours,
-                retention_bytes=retention_bytes,
-                cleanup_policy=cleanup_policy,
-                segment_bytes=segment_bytes,
-                fsync=fsync,
-                max_message_bytes=max_message_bytes,
-                visibility_timeout=visibility_timeout,
-                max_retries=max_retries,
-                backoff=backoff,
-                dlq_enabled=dlq_enabled,
-                message_ttl=message_ttl,
-                on_expiry=on_expiry,
-                lane_weights=lane_weights,
-                lane_policy=lane_policy,
-                replication_factor=replication_factor,
-                min_insync_replicas=min_insync_replicas,
-            ),
-        )
+        try:
+            return self._ask(
+                "create_topic",
+                shapes.TopicCreated,
+                name=name,
+                **given(num_partitions=partitions),
+                **settings_given(
+                    retention_hours=retention_hours,
+                    retention_bytes=retention_bytes,
+                    cleanup_policy=cleanup_policy,
+                    segment_bytes=segment_bytes,
+                    fsync=fsync,
+                    max_message_bytes=max_message_bytes,
+                    visibility_timeout=visibility_timeout,
+                    max_retries=max_retries,
+                    backoff=backoff,
+                    dlq_enabled=dlq_enabled,
+                    message_ttl=message_ttl,
+                    on_expiry=on_expiry,
+                    lane_weights=lane_weights,
+                    lane_policy=lane_policy,
+                    replication_factor=replication_factor,
+                    min_insync_replicas=min_insync_replicas,
+                ),
+            )
+        except TopicExists:
+            if not exist_ok:
+                raise
+        found = self.describe_topic(name)
+        return shapes.TopicCreated(name=found.name, partitions=found.partitions, created=False, topic_id=found.topic_id)
 
     def list_topics(self, *, internal: bool = False) -> shapes.TopicList:
         """The names of all topics."""
@@ -300,7 +310,7 @@ class Administration(ABC):
 
     def cancel_many_delayed(self, topic: str, ids: Iterable[tuple[int, int]]) -> shapes.DelaysCancelled:
         """Cancel messages by partition and offset. Those that are not pending are in `failed`, and raise nothing."""
-        return self._ask("cancel_many_delayed", shapes.DelaysCancelled, topic=topic, ids=[tuple(each) for each in ids])
+        return self._ask("cancel_many_delayed", shapes.DelaysCancelled, topic=topic, ids=as_ids(ids))
 
     def move_delayed(
         self,
@@ -321,7 +331,7 @@ class Administration(ABC):
             topic=topic,
             partition=partition,
             offset=offset,
-            **given(delay=delay, deliverAt=as_time(deliver_at)),
+            **given(delay=delay, deliverAt=as_time(deliver_at, "deliver_at")),
         )
 
     # ------------------------------------------------------------------ schedules
@@ -429,7 +439,7 @@ class Administration(ABC):
             shapes.DeadLetterList,
             topic=topic,
             limit=limit,
-            **given(filter=None if wanted is None else msgspec.json.encode(wanted).decode(), next=next),
+            **given(filter=None if wanted is None else to_json(as_fields(wanted)).decode(), next=next),
         )
 
     def start_redrive(

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from goqueue.client.arguments import Duration
 from goqueue.client.client import DEFAULT_ADDRESS, AsyncClient
 from goqueue.client.consumer import ConsumerCore
 from goqueue.client.membership import PartitionsChanged
-from goqueue.client.outgoing import Moment
+from goqueue.client.outgoing import Moment, Start
 from goqueue.client.reader import DEFAULT_FETCH_BYTES
 from goqueue.client.receipts import Outcome
 from goqueue.client.settling import Refused
@@ -17,6 +18,7 @@ from goqueue.client.sync.loop import LoopThread
 from goqueue.client.sync.producer import DEFAULT_LINGER_S, DEFAULT_MAX_BLOCK_S, Producer
 from goqueue.client.sync.reader import Reader
 from goqueue.model import limits
+from goqueue.model.errors import GoQueueError
 from goqueue.wire import shapes
 
 Answer = TypeVar("Answer", bound=shapes.Reply)
@@ -30,8 +32,8 @@ class Client(Administration):
         address: str = DEFAULT_ADDRESS,
         *,
         client_id: str = "python",
-        connect_timeout: float = 10.0,
-        request_timeout: float = 30.0,
+        connect_timeout: Duration = 10.0,
+        request_timeout: Duration = 30.0,
     ) -> None:
         self._loop = LoopThread()
 
@@ -60,10 +62,10 @@ class Client(Administration):
         acks: str = "leader",
         batch_bytes: int = 256 * limits.KIB,
         batch_messages: int = 10_000,
-        linger: float = DEFAULT_LINGER_S,
+        linger: Duration = DEFAULT_LINGER_S,
         buffer_bytes: int = 64 * limits.MIB,
-        delivery_timeout: float = 120.0,
-        max_block: float = DEFAULT_MAX_BLOCK_S,
+        delivery_timeout: Duration = 120.0,
+        max_block: Duration = DEFAULT_MAX_BLOCK_S,
         on_batch: Callable[[Outcome], None] | None = None,
     ) -> Producer:
         """Publishes messages. `enqueue` waits for up to `max_block` seconds for room; `on_batch` is called in a thread
@@ -89,11 +91,11 @@ class Client(Administration):
         topics: Sequence[str],
         *,
         mode: str | None = None,
-        start: str | int = "earliest",
+        start: Start = "earliest",
         assignor: str | None = None,
         instance_id: str | None = None,
-        session_timeout: float | str = 30.0,
-        visibility: float | str | None = None,
+        session_timeout: Duration = 30.0,
+        visibility: Duration | None = None,
         max_unacked: int = limits.DEFAULT_UNACKED,
         prefetch: int = 500,
         prefetch_bytes: int = 8 * limits.MIB,
@@ -162,7 +164,10 @@ class Client(Administration):
         return self._loop.run(make())
 
     def close(self) -> None:
-        """Close what was made here and is still open: producers with a flush, consumers leave their groups."""
+        """Close what was made here and is still open: producers with a flush, consumers leave their groups.
+
+        What cannot be closed keeps nothing else open; the first error is raised after.
+        """
         self._loop.close()
 
     def __enter__(self) -> Self:
@@ -171,6 +176,12 @@ class Client(Administration):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None and not isinstance(error, Exception):
+        if error is None:
+            self.close()
+            return
+        if not isinstance(error, Exception):
             self._loop.ends[self] = self._inner.abort  # Ctrl-C: whoever wants to leave now does not wait
-        self.close()
+        try:
+            self.close()
+        except GoQueueError as also:
+            error.add_note(f"and the client could not close what it had made: {also}")

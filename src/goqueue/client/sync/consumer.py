@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
-from goqueue.client.arguments import to_delay, to_extension, to_reason
+from goqueue.client.arguments import Duration, to_delay, to_extension, to_reason
 from goqueue.client.consumer import ConsumerCore
 from goqueue.client.messages import DeliveredBatch, DeliveredMessage, Row
 from goqueue.client.outgoing import Moment
@@ -29,8 +29,8 @@ class ConsumerMessage(DeliveredMessage):
         """Done with it. Queued, and sent with others; with `wait`, returns when the broker has it, or raises."""
         self._decide(Action.ACK, wait=wait)
 
-    def nack(self, delay: float | None = None, *, wait: bool = False) -> None:
-        """It failed: deliver it again after so many seconds, or as its topic says; dead when it failed too often."""
+    def nack(self, delay: Duration | None = None, *, wait: bool = False) -> None:
+        """It failed: deliver it again after so long, or as its topic says; dead when it failed too often."""
         self._decide(Action.NACK, to_delay(delay), wait=wait)
 
     def reject(self, reason: str = "", *, wait: bool = False) -> None:
@@ -41,7 +41,7 @@ class ConsumerMessage(DeliveredMessage):
         """Give it back untried: others may have it, and this delivery does not count."""
         self._decide(Action.RELEASE, wait=wait)
 
-    def extend(self, seconds: float) -> None:
+    def extend(self, seconds: Duration) -> None:
         """Keep it for so long from now; raises StaleHandle when it is somebody else's by now."""
         self._decide(Action.EXTEND, to_extension(seconds), wait=True)
 
@@ -75,7 +75,7 @@ class ConsumerBatch(DeliveredBatch[ConsumerMessage]):
     def ack(self, *, wait: bool = False) -> None:
         self._decide(Action.ACK, wait=wait)
 
-    def nack(self, delay: float | None = None, *, wait: bool = False) -> None:
+    def nack(self, delay: Duration | None = None, *, wait: bool = False) -> None:
         self._decide(Action.NACK, to_delay(delay), wait=wait)
 
     def reject(self, reason: str = "", *, wait: bool = False) -> None:
@@ -84,7 +84,7 @@ class ConsumerBatch(DeliveredBatch[ConsumerMessage]):
     def release(self, *, wait: bool = False) -> None:
         self._decide(Action.RELEASE, wait=wait)
 
-    def extend(self, seconds: float) -> None:
+    def extend(self, seconds: Duration) -> None:
         self._decide(Action.EXTEND, to_extension(seconds), wait=True)
 
     def _decide(self, action: Action, argument: int = NO_ARGUMENT, reason: str = "", *, wait: bool) -> None:
@@ -129,7 +129,7 @@ class Consumer:
             row, at = found
         return ConsumerMessage(self._loop, row, row.decode()[at])
 
-    def poll(self, max_messages: int = 500, *, timeout: float | None = None) -> ConsumerBatch:
+    def poll(self, max_messages: int = 500, *, timeout: Duration | None = None) -> ConsumerBatch:
         """Up to so many messages, as soon as there are some; an empty batch when there are none within the timeout."""
         return ConsumerBatch(self._loop, self._loop.run(self._core.take(max_messages, timeout)))
 
@@ -163,6 +163,7 @@ class Consumer:
             self._loop.ends.pop(self._core, None)
 
     def __enter__(self) -> Self:
+        self._core.check_new()
         try:
             self._loop.run(self._core.join())
         except BaseException:

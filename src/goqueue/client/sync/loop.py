@@ -64,22 +64,30 @@ class LoopThread:
             raise Unavailable(_CLOSED)
 
     def close(self) -> None:
-        """Close what nobody has closed. Whoever waits for something of it hears that it is closed."""
+        """Close what nobody has closed, and raise what went wrong with the first of it.
+
+        Whoever waits for something of it hears that it is closed.
+        """
         if threading.current_thread() is self._thread:
             raise Unavailable(_CALLBACK)
         with self._gate:
             is_first = not self.closed and self._thread.is_alive()
             self.closed = True
-        if is_first:
-            try:
+        try:
+            if is_first:
                 asyncio.run_coroutine_threadsafe(self._finish(), self._loop).result()
-            finally:
+        finally:
+            if is_first:
                 self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+            self._thread.join()
 
     async def _finish(self) -> None:
-        await asyncio.gather(*[end() for end in self.ends.values()], return_exceptions=True)
+        """All of it, whatever becomes of one; the first error is raised then."""
+        outcomes = await asyncio.gather(*[end() for end in self.ends.values()], return_exceptions=True)
         self.ends.clear()
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     def _live(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -4,15 +4,19 @@ A lock keeps the thread that packs apart from the loop that sends; it is held pe
 the other. Everything else is `client.producer`'s and `client.sending`'s.
 """
 
+import asyncio
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
-from goqueue.client.outgoing import NORMAL, Content, Headers, Moment
+from goqueue.client.arguments import Duration, to_seconds
+from goqueue.client.outgoing import NORMAL, Content, Headers, Moment, to_topic
 from goqueue.client.producer import AsyncProducer
 from goqueue.client.receipts import Receipt
+from goqueue.client.routes import Route
 from goqueue.client.sync.loop import LoopThread
-from goqueue.model.errors import BufferFull, GoQueueError
+from goqueue.model.errors import BufferFull, GoQueueError, RequestTimeout
 
 DEFAULT_MAX_BLOCK_S: Final = 60.0
 DEFAULT_LINGER_S: Final = 0.005
@@ -23,10 +27,10 @@ send what little is there whenever it gets a turn."""
 class Producer:
     """Made by `Client.producer`; use it in `with`, which flushes at the end. Any number of threads."""
 
-    def __init__(self, loop: LoopThread, inner: AsyncProducer, *, max_block: float) -> None:
+    def __init__(self, loop: LoopThread, inner: AsyncProducer, *, max_block: Duration) -> None:
         self._loop = loop
         self._inner = inner
-        self._max_block = max_block
+        self._max_block_s = to_seconds("max_block", max_block)
         self._sender = inner.sender
         self._lock = inner.sender.lock
         self._is_done = False
@@ -40,9 +44,9 @@ class Producer:
         partition: int | None = None,
         headers: Headers = (),
         priority: str | int = NORMAL,
-        delay: float | None = None,
+        delay: Duration | None = None,
         deliver_at: Moment | None = None,
-        ttl: float | None = None,
+        ttl: Duration | None = None,
         event_time: Moment | None = None,
     ) -> Receipt:
         """Publish one message and wait for its receipt. `AsyncProducer.send` says what the arguments mean."""
@@ -70,21 +74,26 @@ class Producer:
         partition: int | None = None,
         headers: Headers = (),
         priority: str | int = NORMAL,
-        delay: float | None = None,
+        delay: Duration | None = None,
         deliver_at: Moment | None = None,
-        ttl: float | None = None,
+        ttl: Duration | None = None,
         event_time: Moment | None = None,
     ) -> None:
         """Publish one message without waiting for its answer; `flush` does.
 
         Waits for up to `max_block` when as many bytes wait as may; `BufferFull` after that, and nothing was enqueued.
+        The first message to a topic also waits until its partitions are known; `RequestTimeout` after that.
         """
         sender = self._sender
         if self._loop.closed:
             self._loop.check_open()
-        route = self._inner.routes.get(topic)
+        try:
+            route = self._inner.routes.get(topic)
+        except TypeError:  # what cannot be looked up is no name
+            to_topic(topic)
+            raise
         if route is None:
-            route = self._loop.run(self._inner.prepare(topic))
+            route = self._loop.run(self._find(topic))
         waiting_since: float | None = None
         while True:
             try:
@@ -98,12 +107,21 @@ class Producer:
             except BufferFull:  # other threads may be faster: the time to wait counts from the first try
                 now = time.monotonic()
                 waiting_since = now if waiting_since is None else waiting_since
-                self._loop.run(self._inner.wait_for_room(max(0.0, waiting_since + self._max_block - now)))
+                self._loop.run(self._inner.wait_for_room(max(0.0, waiting_since + self._max_block_s - now)))
         if batch.count == 1:
             time.sleep(0)  # a batch has begun, so another one is full: the loop that sends it needs the interpreter
         if not sender.pumping:
             sender.pumping = True
             self._loop.wake(sender.pump)
+
+    async def _find(self, topic: str) -> Route:
+        try:
+            async with asyncio.timeout(self._max_block_s):
+                return await self._inner.prepare(topic)
+        except TimeoutError:
+            raise RequestTimeout(
+                f"no broker said within {self._max_block_s} s which partitions {topic} has; nothing was enqueued"
+            ) from None
 
     def flush(self) -> None:
         """Wait until everything enqueued so far has its answer; raises if some of it failed since the last flush."""
@@ -125,9 +143,10 @@ class Producer:
         if error is None:
             self.close()
             return
-        if not isinstance(error, Exception):  # Ctrl-C: whoever wants to leave now does not wait
+        if not isinstance(error, Exception):  # Ctrl-C: whoever wants to leave now does not wait for long
             self._is_done = True
-            self._loop.run(self._inner.abort())
+            with suppress(GoQueueError):  # the client was closed before
+                self._loop.run(self._inner.leave())
             return
         try:
             self.close()

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
+from goqueue.client.arguments import Duration, to_timeout
 from goqueue.client.messages import Message, ReadBatch
 from goqueue.client.reader import AsyncReader
 from goqueue.client.sync.loop import LoopThread
@@ -21,13 +22,14 @@ class Reader:
         self._next = 0
         loop.ends[inner] = inner.close
 
-    def read(self, timeout: float | None = None) -> ReadBatch | None:
+    def read(self, timeout: Duration | None = None) -> ReadBatch | None:
         """The next messages of one partition; None at the end, or when none came within the timeout."""
+        timeout_s = to_timeout(timeout)
         if self._batch is not None and self._next < len(self._rest):
             rest = self._batch.rest(self._rest[self._next].offset)
             self._drop()
             return rest
-        return self._loop.run(self._inner.read(timeout))
+        return self._loop.run(self._inner.read(timeout_s))
 
     def __iter__(self) -> Iterator[Message]:
         return self
