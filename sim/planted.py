@@ -301,22 +301,19 @@ def _hasty(right: Function) -> Function:
 
 
 def _no_waits(right: Function) -> Function:
-    def arm(hold: Hold, now: int) -> int:
+    def end(hold: Hold, now: int) -> int:
         """Whatever failed is tried again at once."""
-        due: int = right(hold, now)
-        if isinstance(hold, Wait):
-            hold.due = due = now
-        return due
+        return now if isinstance(hold, Wait) else int(right(hold, now))
 
-    return arm
+    return end
 
 
 def _endless_leases(right: Function) -> Function:
-    def arm(hold: Hold, now: int) -> int:
+    def end(hold: Hold, now: int) -> int:
         """Whoever has a message has it for good."""
         return int(right(hold, now)) + (limits.MAX_VISIBILITY_MS if isinstance(hold, HeldLease) else 0)
 
-    return arm
+    return end
 
 
 def _any_handle(_: Function) -> Function:
@@ -431,9 +428,9 @@ _ALL: Final = (
         _never,
         "attempts",
     ),
-    Bug("groups", "endless-leases", "leases do not lapse", Hold, "arm", _endless_leases, "on time"),
+    Bug("groups", "endless-leases", "leases do not lapse", Hold, "end", _endless_leases, "on time"),
     Bug("groups", "any-handle", "stale handles are good", Delivery, "of_poll", _any_handle, "handles"),
-    Bug("groups", "no-backoff", "retries do not wait", Hold, "arm", _no_waits, "early"),
+    Bug("groups", "no-backoff", "retries do not wait", Hold, "end", _no_waits, "early"),
     Bug("groups", "hasty-delays", "delays are over too early", Delays, "fire", _hasty, "early"),
     Bug(
         "groups",

@@ -4,7 +4,7 @@ over, leases lapse, retries come; delayed messages are cancelled, or moved to an
 from pyroaring import BitMap64
 
 from goqueue.delivery.commands import Cancel, Lapse, Move
-from goqueue.delivery.deliveries import Due
+from goqueue.delivery.running_holds import Due
 from goqueue.model import limits
 from goqueue.model.names import GroupNumber
 from sim.checkers import on_time

@@ -13,7 +13,7 @@ from goqueue.base.deadlines import Deadlines
 from goqueue.broker.partition import Partition
 from goqueue.broker.timer import Timer
 from goqueue.delivery.commands import Lapse
-from goqueue.delivery.deliveries import Due
+from goqueue.delivery.running_holds import Due
 from goqueue.model import limits
 from goqueue.model.errors import GoQueueError
 from goqueue.model.names import GroupNumber

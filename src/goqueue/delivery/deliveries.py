@@ -3,25 +3,24 @@
 A group that is resting costs sixteen bytes: its low mark in an array. The rest is made when it is delivered something,
 and goes when everything is settled. A group that was never here begins where the partition begins.
 
-Beside the hard state, which the log tells, there is soft state: what is selected next (`selection`), and when holds
-are over by a clock that never steps (`arm`, `lapse_due`).
+What commands lead to is decided in `decisions`; here is the state they look at, and what each record does to it.
+Beside this hard state, which the log tells, there is soft state: what is selected next (`selection`), and when holds
+are over by a clock that never steps (`running_holds`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice, zip_longest
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 from pyroaring import BitMap64
 
-from goqueue.base.deadlines import Deadlines
 from goqueue.base.number_map import NumberMap
-from goqueue.base.offset_sets import column, cut_below, cut_from, first_gap, pack, ranged, unpack, within
-from goqueue.delivery import commands, records
+from goqueue.base.offset_sets import column, cut_below, cut_from, first_gap, ranged, unpack
+from goqueue.delivery import decisions, records
 from goqueue.delivery.dead import Death, Outbox
 from goqueue.delivery.delays import Delays
 from goqueue.delivery.delivery import Delivery
-from goqueue.delivery.holds import Hold, Lease, Wait
+from goqueue.delivery.holds import Lease, Wait
 from goqueue.delivery.key_lines import KeyedSelection
 from goqueue.delivery.records import (
     Abandoned,
@@ -31,7 +30,6 @@ from goqueue.delivery.records import (
     Delivered,
     Done,
     Doomed,
-    Event,
     Extended,
     Fenced,
     Forgotten,
@@ -42,7 +40,6 @@ from goqueue.delivery.records import (
     Numbered,
     Opened,
     Postponed,
-    Reason,
     Released,
     Reset,
     Resting,
@@ -51,59 +48,28 @@ from goqueue.delivery.records import (
     Skipped,
     Started,
 )
+from goqueue.delivery.running_holds import Due, RunningHolds
 from goqueue.delivery.selection import Selection, ready_of
 from goqueue.delivery.statistics import ServedCounts
 from goqueue.machine.shape import Decision
 from goqueue.model import limits
-from goqueue.model.errors import Conflict, DamagedData
+from goqueue.model.errors import DamagedData
 from goqueue.model.groups import Mode
 from goqueue.model.names import GroupNumber
 
-_NOTHING = Decision((), None)
 _BEGINNING = 0
-_EMPTY = BitMap64()
-
-
-class Due(NamedTuple):
-    """A lease whose time is over, with the group it is of."""
-
-    group: GroupNumber
-    poll: int
-    until: int
 
 
 class Deliveries:
-    """Refuses to lease what is not free, and handles that are stale; everything else is decided by who asks."""
+    """Hard state is changed only by what the log says, soft state also by time and by whoever polls."""
 
     name = "delivery"
 
     def __init__(self, delays: Delays | None = None) -> None:
         self.delays = Delays() if delays is None else delays
         """Soft: what is delayed and not due."""
-        self._decisions: dict[type, Callable[[Any, int], Decision]] = {
-            commands.Fence: lambda command, _: _decided(Fenced(command.end, command.leader_epoch)),
-            commands.Start: self._decide_start,
-            commands.Open: self._decide_open,
-            commands.Settle: self._decide_settle,
-            commands.GiveBack: self._decide_give_back,
-            commands.Skip: self._decide_skip,
-            commands.ResetTo: lambda command, _: _decided(Reset(command.group, command.low)),
-            commands.Forget: self._decide_forget,
-            commands.Abandon: self._decide_abandon,
-            commands.Lease: self._decide_lease,
-            commands.Ack: self._decide_ack,
-            commands.Nack: self._decide_nack,
-            commands.Reject: self._decide_reject,
-            commands.Extend: self._decide_extend,
-            commands.Release: self._decide_release,
-            commands.Lapse: self._decide_lapse,
-            commands.Expire: self._decide_expire,
-            commands.GiveUp: self._decide_give_up,
-            commands.Finish: self._decide_finish,
-            commands.Bury: self._decide_bury,
-            commands.Cancel: self._decide_cancel,
-            commands.Move: self._decide_move,
-        }
+        self._running = RunningHolds()
+        """Soft: when holds are over."""
         self._changes: dict[type, Callable[[Any], None]] = {
             Fenced: self._apply_fenced,
             Started: self._apply_started,
@@ -147,13 +113,7 @@ class Deliveries:
         """Soft."""
         self.served = ServedCounts()
         """Soft: what groups were served since the start."""
-        self._deadlines: Deadlines[Hold] = Deadlines()
-        """Soft: holds that end."""
-        self._of_hold: dict[Hold, GroupNumber] = {}
-        """Soft: whose they are."""
-        self._unarmed: list[Hold] = []
-        self._is_live = False
-        """Soft: whether the log was replayed; only then do holds run."""
+        self._running.reset()
 
     # --- looking
 
@@ -315,57 +275,41 @@ class Deliveries:
 
     def begin_life(self, *, wall: int, now: int) -> None:
         """After a restart: holds last as long as they have left."""
-        for delivery in self._active.values():
-            for hold in delivery.holds:
-                if hold.due is None:
-                    self._deadlines.arm(hold, hold.arm_again(now, wall))
-        self._is_live = True
+        holds = [hold for delivery in self._active.values() for hold in delivery.holds]
+        self._running.begin_life(holds, wall=wall, now=now)
 
     def arm(self, now: int) -> None:
         """Holds that were just made begin to run."""
-        for hold in self._unarmed:
-            if hold.offsets:
-                self._deadlines.arm(hold, hold.arm(now))
-        self._unarmed = []
-
-    def _hold(self, group: GroupNumber, hold: Hold) -> None:
-        self._of_hold[hold] = group
-        if self._is_live:
-            self._unarmed.append(hold)
+        self._running.arm(now)
 
     def next_deadline(self) -> int | None:
         """When a hold is over, at the earliest."""
-        return self._deadlines.earliest
+        return self._running.next_deadline()
 
     def lapse_due(self, now: int) -> tuple[list[Due], set[GroupNumber]]:
         """Leases whose time is over, for `Lapse`; and groups for which something is ready because a wait is over."""
         lapsed: list[Due] = []
         woken: set[GroupNumber] = set()
-        for hold in self._deadlines.due(now):
-            group = self._of_hold.pop(hold, None)
-            delivery = self._active.get(group) if group is not None else None
-            if group is None or delivery is None or not hold.offsets:
+        for group, hold in self._running.due(now):
+            delivery = self._active.get(group)
+            if delivery is None:
                 continue
             if isinstance(hold, Wait):
                 delivery.wait_over(hold)
                 self._free(group, hold.offsets)
                 woken.add(group)
             elif isinstance(hold, Lease):
-                self._of_hold[hold] = group
                 lapsed.append(Due(group, hold.poll, hold.until))
         return lapsed, woken
 
     def rearm(self, due: Iterable[Due], now: int, after_ms: int) -> None:
-        """That these lapsed could not be written: try again later."""
-        wanted = set(due)
-        for hold, group in self._of_hold.items():
-            if isinstance(hold, Lease) and Due(group, hold.poll, hold.until) in wanted:
-                self._deadlines.arm(hold, now + after_ms)
+        """That these leases lapsed could not be written: try again later."""
+        self._running.rearm(due, now, after_ms)
 
     # --- the shape of a machine
 
     def decide(self, command: Any, now: int) -> Decision:
-        return self._decisions[type(command)](command, now)
+        return decisions.decide(self, command, now)
 
     def apply(self, record: bytes, offset: int) -> None:
         try:
@@ -386,180 +330,8 @@ class Deliveries:
             yield records.encode(mourned)
         if self.last_poll:
             yield records.encode(Numbered(self.last_poll))
-        if self.cancelled or self.moved:
-            for cancelled, moved in zip_longest(_packed(self.cancelled), _pairs(self.moved)):
-                yield records.encode(Postponed(cancelled or pack(_EMPTY), moved or ()))
-
-    # --- decisions about groups
-
-    def _decide_start(self, command: commands.Start, now: int) -> Decision:
-        return _NOTHING if command.group in self else _decided(Started(command.group, command.low))
-
-    def _decide_open(self, command: commands.Open, now: int) -> Decision:
-        if not self.needs_open(command.group, command.assignment_epoch):
-            return _NOTHING
-        return _decided(Opened(command.group, command.assignment_epoch))
-
-    def _decide_settle(self, command: commands.Settle, now: int) -> Decision:
-        active = self._active.get(command.group)
-        if active is None or not active.below(command.below, command.to, command.holder):
-            return _NOTHING
-        return _decided(Settled(command.group, command.below, command.to, command.holder))
-
-    def _decide_give_back(self, command: commands.GiveBack, now: int) -> Decision:
-        active = self._active.get(command.group)
-        if active is None or not (
-            active.leases_of(command.after, command.to, command.holder)
-            or (not command.holder and active.lapsed_of(command.after, command.to))
-        ):
-            return _NOTHING
-        return _decided(Returned(command.group, command.after, command.to, command.holder))
-
-    def _decide_skip(self, command: commands.Skip, now: int) -> Decision:
-        first, end = command.first, command.end
-        if first >= end or not self.delivery(command.group).is_free(ranged(first, end)):
-            raise Conflict(f"offsets {first} to {end - 1} are not ready to be delivered; poll again")
-        return _decided(Skipped(command.group, first, end))
-
-    def _decide_forget(self, command: commands.Forget, now: int) -> Decision:
-        return _decided(Forgotten(command.group)) if command.group in self else _NOTHING
-
-    def _decide_abandon(self, command: commands.Abandon, now: int) -> Decision:
-        active = self._active.get(command.group)
-        if active is None or not active.held_by(command.holder):
-            return _NOTHING
-        return _decided(Abandoned(command.group, command.holder))
-
-    # --- decisions about messages
-
-    def _decide_lease(self, command: commands.Lease, now: int) -> Decision:
-        offsets, delivery = command.offsets, self.delivery(command.group)
-        if not offsets or offsets.min() < command.start or not delivery.is_free(offsets):
-            raise Conflict("these offsets are not what the group is to be delivered next; poll again")
-        event = Leased(
-            command.group,
-            command.assignment_epoch,
-            command.poll,
-            command.holder,
-            command.start,
-            now + command.span_ms,
-            command.span_ms,
-            pack(offsets),
-            command.keys,
-        )
-        return Decision([records.encode(event)], None)
-
-    def _decide_ack(self, command: commands.Ack, now: int) -> Decision:
-        good, refused = self._check(command.group, command.claims, Delivery.of_poll)
-        events = [Done(command.group, pack(good), Reason.ACKED)] if good else []
-        return Decision([records.encode(event) for event in events], refused)
-
-    def _check(
-        self,
-        group: GroupNumber,
-        claims: commands.Claims,
-        look: Callable[[Delivery, int, BitMap64], BitMap64],
-    ) -> tuple[BitMap64, dict[int, BitMap64]]:
-        """What the handles may settle, and by poll what they may not."""
-        active = self._active.get(group)
-        good = BitMap64()
-        refused: dict[int, BitMap64] = {}
-        for poll, offsets in claims.items():
-            mine = _EMPTY if active is None else look(active, poll, offsets)
-            good |= mine
-            if len(mine) < len(offsets):
-                refused[poll] = offsets - mine
-        return good, refused
-
-    def _decide_nack(self, command: commands.Nack, now: int) -> Decision:
-        good, refused = self._check(command.group, command.claims, Delivery.leased_to)
-        delivery, retries = self.delivery(command.group), command.retries
-        dead = BitMap64()
-        until: dict[int, int] = {}
-        by_span: dict[int, list[int]] = {}
-        for offset in column(good):
-            failed = delivery.deliveries_of(offset) + 1
-            if failed > retries.most:
-                dead.add(offset)
-                continue
-            span_ms = retries.backoff.delay_ms(failed) if command.delay_ms is None else command.delay_ms
-            by_span.setdefault(span_ms, []).append(offset)
-            until[offset] = now + span_ms
-        events: list[Event] = [
-            Deferred(command.group, pack(BitMap64(offsets)), now + span_ms, span_ms)
-            for span_ms, offsets in by_span.items()
-        ]
-        events += _end(command.group, dead, Reason.NACKED, now, dead_letters=retries.dead_letters)
-        return Decision([records.encode(event) for event in events], commands.Nacked(refused, until, dead))
-
-    def _decide_reject(self, command: commands.Reject, now: int) -> Decision:
-        good, refused = self._check(command.group, command.claims, Delivery.of_poll)
-        events = _end(
-            command.group, good, Reason.REJECTED, now, dead_letters=command.dead_letters, detail=command.detail
-        )
-        return Decision([records.encode(event) for event in events], refused)
-
-    def _decide_extend(self, command: commands.Extend, now: int) -> Decision:
-        _, refused = self._check(command.group, command.claims, Delivery.leased_to)
-        until = now + command.span_ms
-        events = [
-            Extended(command.group, poll, pack(mine), until, command.span_ms)
-            for poll, offsets in command.claims.items()
-            if (mine := offsets - refused.get(poll, _EMPTY))
-        ]
-        return Decision([records.encode(event) for event in events], refused)
-
-    def _decide_release(self, command: commands.Release, now: int) -> Decision:
-        good, refused = self._check(command.group, command.claims, Delivery.leased_to)
-        events = [Released(command.group, pack(good))] if good else []
-        return Decision([records.encode(event) for event in events], refused)
-
-    def _decide_lapse(self, command: commands.Lapse, now: int) -> Decision:
-        active = self._active.get(command.group)
-        events: list[Event] = []
-        dead = BitMap64()
-        for poll, until in command.leases:
-            mine = [] if active is None else [each for each in active.leases.get(poll, ()) if each.until == until]
-            if active is None or not mine:
-                continue
-            events.append(Lapsed(command.group, poll, until))
-            for lease in mine:
-                most = command.retries.most
-                failed = [offset for offset in column(lease.offsets) if active.deliveries_of(offset) + 1 > most]
-                dead.update(failed)
-        events += _end(command.group, dead, Reason.LAPSED, now, dead_letters=command.retries.dead_letters)
-        return Decision([records.encode(event) for event in events], dead)
-
-    def _decide_expire(self, command: commands.Expire, now: int) -> Decision:
-        if not self.delivery(command.group).is_free(command.offsets):
-            raise Conflict("these offsets are not ready to be delivered; poll again")
-        events = _end(command.group, command.offsets, Reason.EXPIRED, now, dead_letters=command.dead_letters)
-        return Decision([records.encode(event) for event in events], None)
-
-    def _decide_give_up(self, command: commands.GiveUp, now: int) -> Decision:
-        if not self.delivery(command.group).is_free(command.offsets):
-            raise Conflict("these offsets are not ready to be delivered; poll again")
-        events = _end(command.group, command.offsets, Reason.LAPSED, now, dead_letters=command.dead_letters)
-        return Decision([records.encode(event) for event in events], None)
-
-    def _decide_finish(self, command: commands.Finish, now: int) -> Decision:
-        settled = self.delivery(command.group).settled
-        offsets = command.offsets - settled.above
-        cut_below(offsets, settled.low)
-        return _decided(Done(command.group, pack(offsets), Reason.ACKED)) if offsets else _NOTHING
-
-    def _decide_bury(self, command: commands.Bury, now: int) -> Decision:
-        return _decided(Buried(command.below)) if command.below > self.outbox.first else _NOTHING
-
-    def _decide_cancel(self, command: commands.Cancel, now: int) -> Decision:
-        pending = command.offsets & self.delays.pending
-        events = [Cancelled(pack(pending))] if pending else []
-        return Decision([records.encode(event) for event in events], command.offsets - pending)
-
-    def _decide_move(self, command: commands.Move, now: int) -> Decision:
-        pending = command.offsets & self.delays.pending
-        events = [Moved(pack(pending), command.deliver_at)] if pending else []
-        return Decision([records.encode(event) for event in events], command.offsets - pending)
+        for postponed in records.postponed(self.cancelled, self.moved):
+            yield records.encode(postponed)
 
     # --- changes to groups
 
@@ -581,7 +353,7 @@ class Deliveries:
     def _apply_opened(self, event: Opened) -> None:
         delivery = self._active[event.group]
         self._free(event.group, delivery.open(event.assignment_epoch))
-        self._disarm(delivery)
+        self._running.drop_ended(delivery)
 
     def _apply_settled(self, event: Settled) -> None:
         delivery = self._active[event.group]
@@ -614,7 +386,7 @@ class Deliveries:
         active = self._active.pop(group, None)
         if active is not None:
             active.ended += active.holds
-            self._disarm(active)
+            self._running.drop_ended(active)
         self._resting.pop(group)
 
     def _apply_abandoned(self, event: Abandoned) -> None:
@@ -623,7 +395,7 @@ class Deliveries:
         for lease in delivery.leases_of(0, limits.MAX_OFFSET, event.holder):
             held |= lease.offsets
         delivery.fail(held, 0)
-        self._disarm(delivery)
+        self._running.drop_ended(delivery)
         self._free(event.group, held)
 
     def _activate(self, group: GroupNumber) -> Delivery:
@@ -644,7 +416,7 @@ class Deliveries:
 
     def _rest(self, group: GroupNumber, delivery: Delivery) -> None:
         if delivery.ended:
-            self._disarm(delivery)
+            self._running.drop_ended(delivery)
         if delivery.low in self.cancelled:  # but what was delivered before a clock went back is not passed over
             delivery.settled.pass_over(self.cancelled - delivery.taken - delivery.tries.offsets)
         if delivery.is_resting:
@@ -653,12 +425,6 @@ class Deliveries:
             selection = self._selections.get(group)
             if selection is not None and selection.is_idle:
                 del self._selections[group]
-
-    def _disarm(self, delivery: Delivery) -> None:
-        for hold in delivery.ended:
-            self._deadlines.disarm(hold)
-            self._of_hold.pop(hold, None)
-        delivery.ended = []
 
     # --- changes to messages
 
@@ -669,17 +435,17 @@ class Deliveries:
             self._free(event.group, delivery.open(event.assignment_epoch))
         if event.start > delivery.low:
             self._tell_settled(event.group, delivery.raise_to(event.start))
-        self._hold(event.group, delivery.lease(event))
+        self._running.add(event.group, delivery.lease(event))
         if delivery.ended:
-            self._disarm(delivery)
+            self._running.drop_ended(delivery)
 
     def _apply_done(self, event: Done) -> None:
         self._settle(event.group, self._activate(event.group), unpack(event.offsets))
 
     def _apply_deferred(self, event: Deferred) -> None:
         delivery = self._active[event.group]
-        self._hold(event.group, delivery.defer(unpack(event.offsets), event.until, event.span_ms))
-        self._disarm(delivery)
+        self._running.add(event.group, delivery.defer(unpack(event.offsets), event.until, event.span_ms))
+        self._running.drop_ended(delivery)
 
     def _apply_lapsed(self, event: Lapsed) -> None:
         delivery = self._active[event.group]
@@ -688,13 +454,13 @@ class Deliveries:
             if lease.until == event.until:
                 lapsed |= lease.offsets
         delivery.fail(lapsed, event.poll)
-        self._disarm(delivery)
+        self._running.drop_ended(delivery)
         self._free(event.group, lapsed)
 
     def _apply_extended(self, event: Extended) -> None:
         delivery = self._active[event.group]
-        self._hold(event.group, delivery.extend(event.poll, unpack(event.offsets), event.until, event.span_ms))
-        self._disarm(delivery)
+        self._running.add(event.group, delivery.extend(event.poll, unpack(event.offsets), event.until, event.span_ms))
+        self._running.drop_ended(delivery)
 
     def _apply_released(self, event: Released) -> None:
         delivery = self._active[event.group]
@@ -707,7 +473,7 @@ class Deliveries:
         delivery = self._activate(event.group)
         offsets = unpack(event.offsets)
         delivery.doom(offsets)
-        self._disarm(delivery)
+        self._running.drop_ended(delivery)
         selection = self._selections.get(event.group)
         if selection is not None:
             selection.withdraw(offsets)
@@ -762,7 +528,7 @@ class Deliveries:
         self._active[event.group] = delivery = Delivery.from_record(event)
         self.last_poll = max(self.last_poll, delivery.last_poll)  # earlier versions wrote no number
         for hold in delivery.holds:
-            self._of_hold[hold] = event.group
+            self._running.add(event.group, hold)
 
     def _apply_numbered(self, event: Numbered) -> None:
         self.last_poll = max(self.last_poll, event.poll)
@@ -770,35 +536,3 @@ class Deliveries:
     def _apply_postponed(self, event: Postponed) -> None:
         self.cancelled |= unpack(event.cancelled)
         self.moved.update(event.moved)
-
-
-def _decided(event: Event) -> Decision:
-    return Decision([records.encode(event)], None)
-
-
-def _packed(offsets: BitMap64) -> Iterator[bytes]:
-    """In as many parts as are needed for none to be too large for a snapshot."""
-    packed = pack(offsets)
-    if len(packed) <= records.MOST_BYTES:
-        yield packed
-        return
-    half = within(offsets, 0, offsets[len(offsets) // 2])
-    yield from _packed(half)
-    yield from _packed(offsets - half)
-
-
-def _pairs(moved: dict[int, int]) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Offsets and times, as many at once as fit."""
-    rest = iter(moved.items())
-    while pairs := tuple(islice(rest, records.MOST_MOVED)):
-        yield pairs
-
-
-def _end(
-    group: GroupNumber, offsets: BitMap64, reason: Reason, now: int, *, dead_letters: bool, detail: str = ""
-) -> Iterator[Event]:
-    """They are not delivered any more: to the dead-letter topic, or dropped."""
-    if offsets and dead_letters:
-        yield Doomed(group, pack(offsets), reason, now, detail)
-    elif offsets:
-        yield Done(group, pack(offsets), reason)

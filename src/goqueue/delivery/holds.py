@@ -1,6 +1,6 @@
 """A hold: offsets that are not delivered until a time has come. A lease is one, and so is the wait before a retry.
 
-How long it lasts is counted on a clock that never steps, as long as the process lives (`due`); `until` is the same
+How long it lasts is counted on a clock that never steps, as long as the process lives; `until` is the same
 moment on the wall's clock, for the next life.
 """
 
@@ -10,24 +10,20 @@ from pyroaring import BitMap64
 class Hold:
     """Of one group. It is over when it is empty."""
 
-    __slots__ = ("due", "offsets", "span_ms", "until")
+    __slots__ = ("offsets", "span_ms", "until")
 
     def __init__(self, offsets: BitMap64, until: int, span_ms: int) -> None:
         self.offsets = offsets
         self.until = until
         self.span_ms = span_ms
-        self.due: int | None = None
-        """Soft: None until it is armed."""
 
-    def arm(self, now: int) -> int:
-        """It was made just now."""
-        self.due = now + self.span_ms
-        return self.due
+    def end(self, now: int) -> int:
+        """When it is over, if it was made just now."""
+        return now + self.span_ms
 
-    def arm_again(self, now: int, wall: int) -> int:
-        """It was made in an earlier life: never longer than it was to last."""
-        self.due = now + min(max(self.until - wall, 0), self.span_ms)
-        return self.due
+    def end_again(self, now: int, wall: int) -> int:
+        """The same, if it was made in an earlier life: never longer than it was to last."""
+        return now + min(max(self.until - wall, 0), self.span_ms)
 
 
 class Lease(Hold):

@@ -5,11 +5,15 @@ end of a struct, or a new struct with a new number; never change the meaning of 
 11 were used). `docs/internals/sidecar.md` lists them, and golden bytes hold them.
 """
 
+from collections.abc import Iterator
 from enum import IntEnum
+from itertools import islice, zip_longest
 from typing import Final, NamedTuple
 
 import msgspec
+from pyroaring import BitMap64
 
+from goqueue.base.offset_sets import pack, within
 from goqueue.model import limits
 from goqueue.model.names import GroupNumber
 
@@ -284,3 +288,27 @@ Event = (
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 encode = msgspec.msgpack.Encoder().encode
 decode = _decoder.decode
+
+
+def postponed(cancelled: BitMap64, moved: dict[int, int]) -> Iterator[Postponed]:
+    """In as many records as are needed for none to be too large for a snapshot."""
+    if cancelled or moved:
+        for offsets, pairs in zip_longest(_packed(cancelled), _pairs(moved)):
+            yield Postponed(offsets or pack(BitMap64()), pairs or ())
+
+
+def _packed(offsets: BitMap64) -> Iterator[bytes]:
+    packed = pack(offsets)
+    if len(packed) <= MOST_BYTES:
+        yield packed
+        return
+    half = within(offsets, 0, offsets[len(offsets) // 2])
+    yield from _packed(half)
+    yield from _packed(offsets - half)
+
+
+def _pairs(moved: dict[int, int]) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Offsets and times."""
+    rest = iter(moved.items())
+    while pairs := tuple(islice(rest, MOST_MOVED)):
+        yield pairs

@@ -1,6 +1,5 @@
-"""The machine over a sidecar log: what it decides, what it refuses, and that only `apply` changes it."""
+"""The machine over a sidecar log: what becomes of groups and messages, and that only `apply` changes it."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -22,10 +21,8 @@ from goqueue.delivery.commands import (
     GiveBack,
     GiveUp,
     Lapse,
-    Lease,
     Move,
     Nack,
-    Nacked,
     Open,
     Reject,
     Release,
@@ -35,71 +32,23 @@ from goqueue.delivery.commands import (
     Start,
 )
 from goqueue.delivery.dead import Death
-from goqueue.delivery.deliveries import Deliveries, Due
-from goqueue.delivery.records import Delivered, Event, Mourned, Numbered, Postponed, Reason, Resting
+from goqueue.delivery.deliveries import Deliveries
+from goqueue.delivery.records import Delivered, Mourned, Numbered, Postponed, Reason, Resting
+from goqueue.delivery.running_holds import Due
 from goqueue.machine.host import Host
 from goqueue.machine.shape import Machine
 from goqueue.model import limits
-from goqueue.model.errors import Conflict, DamagedData
+from goqueue.model.errors import DamagedData
 from goqueue.model.groups import Mode
 from goqueue.model.names import GroupNumber
 from tests.support.memory_disk import MemoryDisk
+from tests.unit.delivery.machines import CLOCK, NOW, UNTIL, do, events, lapse, lease, leasing, live, ready
 from tests.unit.delivery.partitions import RETRIES, SPAN, STRICTLY, A, B, C, MemoryPartition, message, some
 from tests.unit.delivery.test_records import GOLDEN
 from tests.unit.machine.adders import open_log
 from tests.unit.storage.logs import read_all
 
-NOW = 1_700_000_000_000
-UNTIL = NOW + SPAN
-CLOCK = 5_000
-"""The clock that never steps."""
 EMPTY = Mourned(0, ())
-
-
-def do(machine: Deliveries, command: Any, now: int = NOW) -> Any:
-    """Decide and apply, as a host does; deciding alone must change nothing."""
-    before = list(machine.snapshot())
-    try:
-        decision = machine.decide(command, now)
-    finally:
-        assert list(machine.snapshot()) == before
-    for record in decision.records:
-        machine.apply(record, 0)
-    machine.arm(CLOCK + now - NOW)
-    return decision.reply
-
-
-def leasing(
-    group: GroupNumber,
-    offsets: Iterable[int],
-    *,
-    poll: int = 1,
-    epoch: int = 1,
-    holder: str = "a",
-    start: int = 0,
-    span_ms: int = SPAN,
-) -> Lease:
-    return Lease(
-        group=group,
-        poll=poll,
-        holder=holder,
-        start=start,
-        offsets=BitMap64(offsets),
-        span_ms=span_ms,
-        assignment_epoch=epoch,
-    )
-
-
-def lease(
-    machine: Deliveries, group: GroupNumber, *offsets: int, poll: int = 1, epoch: int = 1, holder: str = "a"
-) -> None:
-    do(machine, leasing(group, offsets, poll=poll, epoch=epoch, holder=holder))
-
-
-def lapse(machine: Deliveries, group: GroupNumber, *polls: int, until: int = UNTIL) -> BitMap64:
-    found = do(machine, Lapse(group, tuple((poll, until) for poll in polls), RETRIES))
-    assert isinstance(found, BitMap64)
-    return found
 
 
 def restored(machine: Deliveries) -> Deliveries:
@@ -110,20 +59,9 @@ def restored(machine: Deliveries) -> Deliveries:
     return other
 
 
-def events(machine: Deliveries) -> list[Event]:
-    return [records.decode(record) for record in machine.snapshot()]
-
-
-def ready(machine: Deliveries, group: GroupNumber, end: int = 12) -> list[int]:
-    """What is free."""
-    return [offset for offset in range(end) if machine.delivery(group).is_free(some(offset))]
-
-
 @pytest.fixture
 def machine() -> Deliveries:
-    made = Deliveries()
-    made.begin_life(wall=NOW, now=CLOCK)
-    return made
+    return live()
 
 
 def test_it_has_the_shape_of_a_machine_and_a_name_that_never_changes(machine: Deliveries) -> None:
@@ -182,39 +120,6 @@ def test_groups_do_not_touch_each_other(machine: Deliveries) -> None:
     assert (machine.groups, ready(machine, B, 4)) == ([A], [0, 1, 2, 3])
 
 
-@pytest.mark.parametrize("offsets", [(), (5,), (9, 10), (2, 20), (3,)])
-def test_what_is_not_free_is_refused(machine: Deliveries, offsets: tuple[int, ...]) -> None:
-    lease(machine, A, *range(4, 10))
-    do(machine, Skip(A, 0, 4))
-    with pytest.raises(Conflict, match="not what the group is to be delivered next; poll again"):
-        lease(machine, A, *offsets)
-
-
-def test_offsets_that_went_are_refused(machine: Deliveries) -> None:
-    with pytest.raises(Conflict):
-        do(machine, leasing(A, range(19, 30), start=20))
-    do(machine, leasing(A, range(20, 30), start=20))
-    assert machine.low(A) == 20
-
-
-def test_a_lease_of_what_an_operator_has_moved_away_from_is_refused(machine: Deliveries) -> None:
-    """A poll reads between picking and leasing."""
-    do(machine, Start(A, 10))
-    do(machine, ResetTo(A, 50))
-    with pytest.raises(Conflict):
-        lease(machine, A, *range(10, 60))
-
-
-def test_a_commit_of_nothing_writes_nothing(machine: Deliveries) -> None:
-    assert machine.decide(Settle(A, 100), NOW) == ((), None)
-    lease(machine, A, *range(10))
-    do(machine, Settle(A, 5))
-    assert machine.decide(Settle(A, 5), NOW) == ((), None)
-    assert machine.decide(Settle(A, 6), NOW).records
-    assert machine.decide(Settle(A, 6, 0), NOW) == ((), None)
-    assert machine.decide(Settle(A, 6, 9, "b"), NOW) == ((), None)
-
-
 def test_what_is_lost_on_the_way_is_given_back(machine: Deliveries) -> None:
     lease(machine, A, 0, 1, poll=5)
     assert machine.decide(GiveBack(A, 5, 9), NOW) == ((), None)
@@ -263,15 +168,6 @@ def test_a_lease_of_a_new_owner_opens_by_itself_and_frees_what_the_old_one_had()
     assert partition.poll(A, mode=Mode.PARTITION, epoch=2)[1] == [0, 1, 2, 4, 5]
 
 
-def test_what_is_passed_over_must_be_ready(machine: Deliveries) -> None:
-    lease(machine, A, *range(10))
-    for first, end in ((5, 8), (9, 11), (10, 10)):
-        with pytest.raises(Conflict, match=f"offsets {first} to {end - 1} are not ready"):
-            do(machine, Skip(A, first, end))
-    do(machine, Skip(A, 10, 12))
-    assert machine.unsettled(A, 0, 20) == 18
-
-
 def test_a_group_rests_as_soon_as_nothing_is_under_way(machine: Deliveries) -> None:
     do(machine, Start(A, 4))
     lease(machine, A, *range(4, 9), poll=5)
@@ -286,120 +182,6 @@ def test_a_group_rests_as_soon_as_nothing_is_under_way(machine: Deliveries) -> N
     assert events(machine) == [Resting(((A, 9),)), EMPTY, Numbered(7)]
     do(machine, Skip(A, 9, 12))
     assert events(machine) == [Resting(((A, 12),)), EMPTY, Numbered(7)]
-
-
-# --- handles
-
-
-def test_an_ack_settles_what_its_poll_was_given_and_says_what_it_may_not(machine: Deliveries) -> None:
-    lease(machine, A, 0, 1, poll=1)
-    lease(machine, A, 2, 3, poll=2)
-    refused = do(machine, Ack(A, {1: some(1, 2), 2: some(3), 9: some(0)}))
-    assert refused == {1: some(2), 9: some(0)}
-    assert (machine.in_flight(A), machine.unsettled(A, 0, 4)) == (2, 2)
-    assert do(machine, Ack(A, {1: some(1)})) == {1: some(1)}, "it is settled"
-    assert do(machine, Ack(B, {1: some(0)})) == {1: some(0)}, "another group's"
-
-
-def test_a_handle_that_is_refused_writes_nothing(machine: Deliveries) -> None:
-    lease(machine, A, 0)
-    claims = {7: some(0)}
-    for command in (
-        Ack(A, claims),
-        Nack(A, claims, RETRIES),
-        Reject(A, claims, True),
-        Extend(A, claims, SPAN),
-        Release(A, claims),
-    ):
-        assert not machine.decide(command, NOW).records, command
-
-
-def test_a_handle_is_stale_once_its_message_was_delivered_again(machine: Deliveries) -> None:
-    lease(machine, A, 0, 1, poll=1)
-    lapse(machine, A, 1)
-    lease(machine, A, 1, poll=2)
-    assert do(machine, Ack(A, {1: some(0, 1)})) == {1: some(1)}
-    assert do(machine, Ack(A, {2: some(1)})) == {}
-    assert machine.low(A) == 2
-
-
-def test_after_a_lapse_a_handle_may_settle_but_neither_give_back_nor_extend(machine: Deliveries) -> None:
-    lease(machine, A, 0, 1)
-    lapse(machine, A, 1)
-    assert do(machine, Nack(A, {1: some(0)}, RETRIES)).refused == {1: some(0)}
-    assert do(machine, Extend(A, {1: some(0)}, SPAN)) == {1: some(0)}
-    assert do(machine, Release(A, {1: some(0)})) == {1: some(0)}
-    assert do(machine, Ack(A, {1: some(0)})) == {}
-    assert do(machine, Reject(A, {1: some(1)}, False)) == {}
-    assert machine.low(A) == 2
-
-
-def test_two_handles_of_one_message_are_told_apart(machine: Deliveries) -> None:
-    """A stale one beside a good one: only the good one counts, whatever is asked."""
-    lease(machine, A, 0, poll=1)
-    lapse(machine, A, 1)
-    lease(machine, A, 0, poll=2)
-    claims = {1: some(0), 2: some(0)}
-    assert do(machine, Extend(A, claims, 99)) == {1: some(0)}
-    assert [(each.poll, each.span_ms) for each in machine.delivery(A).leases[2]] == [(2, 99)]
-    assert do(machine, Nack(A, claims, RETRIES)).refused == {1: some(0)}
-    assert machine.delivery(A).deliveries_of(0) == 2
-
-
-def test_a_nack_waits_as_long_as_its_topic_says_each_time_longer(machine: Deliveries) -> None:
-    lease(machine, A, 0, 1, poll=1)
-    assert do(machine, Nack(A, {1: some(0)}, RETRIES)) == Nacked({}, {0: NOW + 1000}, some())
-    do(machine, Settle(A, 9))
-    machine.lapse_due(CLOCK + 1000)
-    lease(machine, A, 0, 2, poll=2)
-    assert do(machine, Nack(A, {2: some(0, 2)}, RETRIES)) == Nacked({}, {0: NOW + 2000, 2: NOW + 1000}, some())
-    assert ready(machine, A, 4) == [3]
-
-
-def test_a_nack_may_say_how_long(machine: Deliveries) -> None:
-    lease(machine, A, 0, 1)
-    assert do(machine, Nack(A, {1: some(0)}, RETRIES, 5)).until == {0: NOW + 5}
-    assert do(machine, Nack(A, {1: some(1)}, RETRIES, 0)).until == {1: NOW}
-    assert (ready(machine, A, 3), machine.lapse_due(CLOCK)) == ([2], ([], {A}))
-    assert ready(machine, A, 3) == [1, 2]
-
-
-def test_a_message_that_fails_once_more_than_it_may_be_tried_again_is_dead(machine: Deliveries) -> None:
-    for poll in range(1, RETRIES.most + 1):
-        lease(machine, A, 0, poll=poll)
-        assert do(machine, Nack(A, {poll: some(0)}, RETRIES, 0)).dead == some()
-        machine.lapse_due(CLOCK)
-    last = RETRIES.most + 1
-    lease(machine, A, 0, poll=last)
-    assert do(machine, Nack(A, {last: some(0)}, RETRIES, 0)) == Nacked({}, {}, some(0))
-    assert list(machine.outbox) == [Death(A, 0, Reason.NACKED, last, NOW, "")]
-    assert (ready(machine, A, 2), machine.in_flight(A), machine.low(A)) == ([1], 0, 0)
-
-
-def test_without_dead_letters_it_is_dropped(machine: Deliveries) -> None:
-    dropping = RETRIES._replace(most=0, dead_letters=False)
-    lease(machine, A, 0, 1, 2)
-    assert do(machine, Nack(A, {1: some(0)}, dropping)).dead == some(0)
-    assert do(machine, Lapse(A, ((1, UNTIL),), dropping)) == some(1, 2)
-    assert (machine.low(A), len(machine.outbox)) == (3, 0)
-
-
-def test_a_rejected_message_is_dead_at_once_with_what_its_consumer_said(machine: Deliveries) -> None:
-    lease(machine, A, 0, 1)
-    assert do(machine, Reject(A, {1: some(0, 7)}, True, "no such order")) == {1: some(7)}
-    assert list(machine.outbox) == [Death(A, 0, Reason.REJECTED, 1, NOW, "no such order")]
-    do(machine, Reject(A, {1: some(1)}, False))
-    assert (len(machine.outbox), machine.unsettled(A, 0, 2)) == (1, 1)
-
-
-def test_an_extended_message_lapses_later_than_the_others(machine: Deliveries) -> None:
-    lease(machine, A, 0, 1, 2)
-    assert do(machine, Extend(A, {1: some(1)}, SPAN), NOW + 10_000) == {}
-    assert machine.next_deadline() == CLOCK + SPAN
-    assert machine.lapse_due(CLOCK + SPAN) == ([Due(A, 1, UNTIL)], set())
-    lapse(machine, A, 1)
-    assert (ready(machine, A, 3), machine.in_flight(A)) == ([0, 2], 1)
-    assert machine.lapse_due(CLOCK + SPAN + 10_000) == ([Due(A, 1, UNTIL + 10_000)], set())
 
 
 # --- what was not tried
@@ -432,32 +214,6 @@ def test_a_release_leaves_the_count_of_the_tries_before(machine: Deliveries) -> 
     lease(machine, A, 0, poll=12)
     assert do(machine, Nack(A, {12: some(0)}, RETRIES)).until == {0: NOW + 2000}, "the backoff of the second try"
     assert len(machine.outbox) == 0
-
-
-def test_a_late_handle_is_good_again_when_the_delivery_after_it_is_released(machine: Deliveries) -> None:
-    lease(machine, A, 0, poll=1)
-    lapse(machine, A, 1)
-    lease(machine, A, 0, poll=2)
-    assert do(machine, Ack(A, {1: some(0)})) == {1: some(0)}
-    do(machine, Release(A, {2: some(0)}))
-    assert do(machine, Release(A, {1: some(0)})) == {1: some(0)}, "it is for anybody"
-    assert do(machine, Ack(A, {1: some(0)})) == {}
-    assert machine.low(A) == 1
-
-
-def test_what_its_poll_does_not_hold_is_not_released(machine: Deliveries) -> None:
-    lease(machine, A, 0, 1, 2, 3, 4, 5, poll=1)
-    do(machine, Ack(A, {1: some(0)}))
-    do(machine, Nack(A, {1: some(1)}, RETRIES))
-    do(machine, Reject(A, {1: some(2)}, True))
-    do(machine, Release(A, {1: some(3)}))
-    lease(machine, A, 3, poll=2)
-    before = events(machine)
-    assert do(machine, Release(A, {1: some(0, 1, 2, 3, 9), 7: some(4)})) == {1: some(0, 1, 2, 3, 9), 7: some(4)}
-    assert do(machine, Release(B, {1: some(4)})) == {1: some(4)}, "another group's"
-    assert events(machine) == before
-    lapse(machine, A, 1)
-    assert do(machine, Release(A, {1: some(4), 2: some(3)})) == {1: some(4)}, "it lapsed"
 
 
 def test_what_is_released_of_an_extended_lease_is_waited_for_no_longer(machine: Deliveries) -> None:
@@ -539,23 +295,14 @@ def test_a_lapsed_lease_makes_its_messages_ready_at_once(machine: Deliveries) ->
     assert (ready(machine, A, 3), machine.delivery(A).deliveries_of(0), machine.next_deadline()) == ([0, 1, 2], 1, None)
 
 
-def test_a_lapse_that_is_too_late_writes_nothing(machine: Deliveries) -> None:
-    lease(machine, A, 0)
-    do(machine, Ack(A, {1: some(0)}))
-    for group in (A, B):
-        assert not machine.decide(Lapse(group, ((1, UNTIL),), RETRIES), NOW).records
-    lease(machine, A, 1, poll=2)
-    assert not machine.decide(Lapse(A, ((2, UNTIL + 1),), RETRIES), NOW).records
-
-
-def test_what_lapses_too_often_is_dead(machine: Deliveries) -> None:
-    for poll in (1, 2):
-        lease(machine, A, 0, poll=poll)
-        assert lapse(machine, A, poll) == some()
-    lease(machine, A, 0, 1, poll=3)
-    assert lapse(machine, A, 3) == some(0)
-    assert list(machine.outbox) == [Death(A, 0, Reason.LAPSED, 3, NOW, "")]
-    assert ready(machine, A, 3) == [1, 2]
+def test_an_extended_message_lapses_later_than_the_others(machine: Deliveries) -> None:
+    lease(machine, A, 0, 1, 2)
+    assert do(machine, Extend(A, {1: some(1)}, SPAN), NOW + 10_000) == {}
+    assert machine.next_deadline() == CLOCK + SPAN
+    assert machine.lapse_due(CLOCK + SPAN) == ([Due(A, 1, UNTIL)], set())
+    lapse(machine, A, 1)
+    assert (ready(machine, A, 3), machine.in_flight(A)) == ([0, 2], 1)
+    assert machine.lapse_due(CLOCK + SPAN + 10_000) == ([Due(A, 1, UNTIL + 10_000)], set())
 
 
 def test_a_lapse_that_could_not_be_written_is_tried_again(machine: Deliveries) -> None:
@@ -646,26 +393,6 @@ def test_what_a_group_was_reset_over_is_not_settled_by_its_letter(machine: Deliv
     do(machine, ResetTo(A, 0))
     do(machine, Bury(1))
     assert (machine.low(A), ready(machine, A, 1)) == (0, [0])
-
-
-def test_what_is_too_old_is_dropped_or_dead_without_a_delivery(machine: Deliveries) -> None:
-    lease(machine, A, 3)
-    with pytest.raises(Conflict):
-        do(machine, Expire(A, some(2, 3), True))
-    do(machine, Expire(A, some(0, 1), False))
-    do(machine, Expire(A, some(2), True))
-    assert (machine.low(A), list(machine.outbox)) == (2, [Death(A, 2, Reason.EXPIRED, 0, NOW, "")])
-
-
-def test_what_killed_its_consumers_too_often_is_given_up(machine: Deliveries) -> None:
-    for epoch in (1, 2, 3):
-        lease(machine, A, 0, poll=epoch, epoch=epoch)
-        do(machine, Open(A, epoch + 1))
-    lease(machine, A, 1, epoch=4)
-    with pytest.raises(Conflict):
-        do(machine, GiveUp(A, some(0, 1), True))
-    do(machine, GiveUp(A, some(0), True))
-    assert list(machine.outbox) == [Death(A, 0, Reason.LAPSED, 3, NOW, "")]
 
 
 # --- moving and forgetting groups
@@ -785,11 +512,6 @@ def test_a_clock_that_went_back_across_a_restart_delivers_nothing_twice() -> Non
 
 
 # --- fences
-
-
-def test_a_fence_is_always_written(machine: Deliveries) -> None:
-    for _ in range(2):
-        assert len(machine.decide(Fence(5, 1), NOW).records) == 1
 
 
 def test_after_a_fence_nothing_is_known_of_the_offsets_behind_it(machine: Deliveries) -> None:
