@@ -1,18 +1,21 @@
-"""A connection of the wire door: what it costs while nothing comes, what it gives back, replies that can be undone."""
+"""A connection of the wire door: what it costs while nothing comes, what it gives back, replies, when they leave."""
 
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from goqueue.api.listening import Listener
-from goqueue.api.wire.connection import WireConnection, wire_meters
+from goqueue.api.wire.connection import _MAX_GATHERED, WireConnection, wire_meters
 from goqueue.model import limits
 from tests.support.hostile import run, until
-from tests.support.raw_wire import read_reply
+from tests.support.raw_wire import frame, read_reply
 from tests.unit.api.parking import WAIT, Doors, doors
 
 IDLE_BYTES = 6 * limits.KIB
+UNKNOWN = 59_999
+"""An operation that is refused at once."""
 
 
 def test_an_idle_connection_costs_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,5 +94,96 @@ def test_a_reply_after_the_last_words_is_undone(tmp_path: Path, monkeypatch: pyt
             connection.hang_up()
             connection.send(WAIT, 1, b"late", undo=lambda: undone.append("late"))
             assert undone == ["late"]
+
+    run(scenario())
+
+
+class Watched:
+    """A transport, and how often it was written to."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self.writes = 0
+
+    def write(self, data: bytes) -> None:
+        self.writes += 1
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+@pytest.mark.parametrize(("requests", "writes"), [(1, 1), (2, 2), (5, 2), (2 + _MAX_GATHERED, 3)])
+def test_the_first_reply_leaves_at_once_and_those_to_further_frames_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requests: int, writes: int
+) -> None:
+    async def scenario() -> None:
+        async with doors(tmp_path, monkeypatch) as found, found.client("wire") as client:
+            connection = await the_connection(found)
+            watched: Any = Watched(connection._transport)
+            connection._transport = watched
+            await client.peer.send(b"".join(frame(UNKNOWN, correlation=number) for number in range(requests)))
+            replies = [await read_reply(client.peer) for _ in range(requests)]
+            assert [reply.correlation for reply in replies] == list(range(requests))
+            assert {reply.code for reply in replies} == {"unknown_operation"}
+            assert watched.writes == writes
+
+    run(scenario())
+
+
+def test_replies_that_wait_for_each_other_leave_before_the_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with doors(tmp_path, monkeypatch) as found, found.client("wire") as client:
+            good = b"".join(frame(UNKNOWN, correlation=number) for number in range(3))
+            await client.peer.send(good + frame(UNKNOWN, correlation=3, status=9))
+            replies = [await read_reply(client.peer) for _ in range(4)]
+            assert [reply.code for reply in replies] == [*["unknown_operation"] * 3, "protocol_error"]
+            assert await client.peer.read_to_the_end() == b""
+
+    run(scenario())
+
+
+def test_what_is_large_has_reserved_bytes_or_can_be_undone_does_not_wait_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with doors(tmp_path, monkeypatch) as found, found.client("wire") as client:
+            connection = await the_connection(found)
+            connection._gathered = []
+            connection.send(WAIT, 1, b"small")
+            connection.send(WAIT, 2, bytes(2 * limits.KIB))
+            assert connection.try_reserve(10)
+            connection.send(WAIT, 3, b"reserved", reserved=10)
+            connection.send(WAIT, 4, b"undone", undo=lambda: None)
+            assert [(await read_reply(client.peer)).correlation for _ in range(3)] == [2, 3, 4]
+            assert connection._own.held == 0
+            connection._send_gathered()
+            assert (await read_reply(client.peer)).payload == b"small"
+
+    run(scenario())
+
+
+def test_replies_that_wait_for_others_leave_also_when_a_frame_breaks_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with doors(tmp_path, monkeypatch) as found, found.client("wire") as client:
+            connection = await the_connection(found)
+            sent = [b"small"]
+
+            def step() -> bool:
+                if not sent:
+                    raise RuntimeError("planted")
+                connection._gathered = []
+                connection.send(WAIT, 1, sent.pop())
+                return True
+
+            monkeypatch.setattr(WireConnection, "_step", lambda _: step())
+            with pytest.raises(RuntimeError, match="planted"):
+                connection._advance()
+            assert connection._gathered is None
+            assert (await read_reply(client.peer)).payload == b"small"
 
     run(scenario())

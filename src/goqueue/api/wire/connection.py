@@ -7,7 +7,7 @@ does not take its replies, or has too much under way; and the listener's sweep c
 import asyncio
 from collections.abc import Coroutine, Iterable
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 from goqueue.api.listening import ClientConnection, Listener, Undo
 from goqueue.api.service import Service
@@ -25,13 +25,18 @@ from goqueue.wire.frames import Bytes, Preface
 
 log = logs.get("wire")
 
+_MAX_GATHERED: Final = 64
+"""How many replies leave together at most."""
+_MAX_GATHERED_BYTES: Final = 1 * limits.KIB
+"""What a reply may have to wait for others."""
+
 
 class WireConnection(ClientConnection, asyncio.BufferedProtocol):
     """Frames are handled in the order they come; replies go out as they are ready."""
 
     __slots__ = (
-        "_broker", "_buffer", "_greeted", "_heard_at", "_own", "_pending", "_reading", "_requests", "_tasks",
-        "_waits_for_room", "drained",
+        "_broker", "_buffer", "_gathered", "_greeted", "_heard_at", "_own", "_pending", "_reading", "_requests",
+        "_tasks", "_waits_for_room", "drained",
     )  # fmt: skip
 
     def __init__(self, service: Service, meters: dict[str, RequestMeters], listener: Listener) -> None:
@@ -39,6 +44,8 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
         self._broker = service.broker
         self._buffer = ReceiveBuffer()
         self._requests = Requests(service, meters, self)
+        self._gathered: list[Bytes] | None = None
+        """Small replies that leave with those to the next frames of the same read."""
         self._greeted = False
         self._waits_for_room = False
         self._reading = True
@@ -82,10 +89,20 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
         return self._write_paused or self._pending >= limits.MAX_PENDING_REQUESTS or self._own.held >= self._own.limit
 
     def _advance(self) -> None:
-        """Handle every frame that is whole, make room for the next, and read on or not."""
+        """Handle every frame that is whole, make room for the next, and read on or not.
+
+        What answers the first of them leaves at once, so that the client has something to do; small replies to the
+        others leave together.
+        """
         try:
-            while not self.closing and not self._stuffed and self._step():
-                pass
+            try:
+                while not self.closing and not self._stuffed and self._step():
+                    if self._gathered is None:
+                        self._gathered = []
+                    elif len(self._gathered) >= _MAX_GATHERED:
+                        self._send_gathered()
+            finally:
+                self._send_gathered()
         except GoQueueError as error:  # the stream cannot be followed any further
             self._say_goodbye(error)
         if not self.closing:
@@ -203,11 +220,20 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
         `undo` is called, once, if it could not be written.
         """
         if len(parts) == 1:
-            self._write(frames.pack_header(operation, status, correlation, len(parts[0])) + parts[0], undo=undo)
+            reply = frames.pack_header(operation, status, correlation, len(parts[0])) + parts[0]
+            if self._gathered is not None and len(reply) <= _MAX_GATHERED_BYTES and not reserved and undo is None:
+                self._gathered.append(reply)
+            else:
+                self._write(reply, undo=undo)
         else:
             self._write(frames.pack_header(operation, status, correlation, sum(map(len, parts))), *parts, undo=undo)
         if reserved:
             self._hold(reserved)
+
+    def _send_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, None
+        if gathered:
+            self._write(b"".join(gathered))
 
     def spawn(self, work: Coroutine[Any, Any, None], *, parked: bool = False) -> None:
         """Work beside. What is parked ends when the client leaves; the rest is finished for its own sake."""
