@@ -63,6 +63,10 @@ def test_schedules_come_in_pages(terminal: Terminal) -> None:
     [
         (("create", "orders", "x"), "say when it runs"),
         (("create", "orders", "x", "--every", "soon"), "--every: 'soon' is no duration: write a number and a unit"),
+        (("create", "orders", "x", "--every", "0"), "--every is 0; it must be from 1s to 366d"),
+        (("create", "orders", "x", "--every", "60", "--ttl", "0"), "--ttl is 0; it must be from 1ms"),
+        (("create", "orders", "x", "--every", "60", "--partition", "-1"), "--partition is -1, which is less than 0"),
+        (("create", "orders", "x", "--every", "60", "--priority", "9"), "--priority is '9'; it is critical"),
         (("create", "orders", "x", "--cron", "99 * * * *"), "99"),
         (("change", "0123456789abcdef"), "say what to change"),
         (("change", "0123456789abcdef", "--key", "k"), "give --value"),
@@ -70,6 +74,11 @@ def test_schedules_come_in_pages(terminal: Terminal) -> None:
 )
 def test_a_schedule_that_cannot_be_is_refused(terminal: Terminal, words: tuple[str, ...], why: str) -> None:
     assert why in terminal.bad("schedule", *words, code=2)
+
+
+def test_the_priority_of_a_schedule_may_be_a_number(terminal: Terminal) -> None:
+    made = terminal.object("schedule", "create", "orders", "x", "--every", "1h", "--paused", "--priority", "1")
+    assert made["message"]["priority"] == "high"
 
 
 def test_an_unknown_schedule_is_said(terminal: Terminal) -> None:
@@ -157,7 +166,10 @@ def test_a_field_that_is_wrong_is_named_as_the_api_does(terminal: Terminal) -> N
     assert "did you mean num_partitions?" in terminal.bad("call", "create_topic", "name=x", "num_partition=1", code=2)
     assert "partition" in terminal.bad("call", "read_partition", "topic=orders", code=2)
     assert "write NAME=VALUE" in terminal.bad("call", "health", "verbose", code=2)
-    assert "--json is no JSON object" in terminal.bad("call", "health", "--json", "[", code=2)
+    for typed in ("[", "5", "{"):
+        line = terminal.bad("call", "health", "--json", typed, code=2)
+        assert line.startswith("--json is no JSON object")
+        assert "`" not in line, "the decoder's words"
     assert "did you mean list_topics?" in terminal.bad("call", "list_topic", code=2)
 
 

@@ -109,6 +109,8 @@ def test_a_group_begins_where_it_is_told_to(terminal: Terminal, topic: str) -> N
         (("--group", "g", "--nack", "--reject", "x"), "choose one"),
         (("--group", "g", "--mode", "odd"), "--mode is 'odd'; it must be one of"),
         (("--group", "g", "--start", "never"), "--start: 'never' is no time"),
+        (("--group", "g", "--visibility", "0"), "--visibility is 0; it must be from 1ms to 12h"),
+        (("--group", "g", "--nack-delay", "8d"), "--nack-delay is 8d; it must be from 0s to 7d"),
         (("--group", "a b"), "group"),
     ],
 )
@@ -158,6 +160,15 @@ def test_a_group_is_moved_or_would_be(terminal: Terminal, topic: str, to: str, o
     assert terminal.object("group", "offsets", group) == {"offsets": {topic: {"0": 2}}}
     assert terminal.rows(*words)[1:] == [[topic, "0", str(offset)]]
     assert terminal.object("group", "offsets", group) == {"offsets": {topic: {"0": offset}}}
+
+
+def test_an_offset_that_is_not_there_is_the_nearer_end_and_said_to_be(terminal: Terminal, topic: str) -> None:
+    terminal.good("produce", topic, "a", "b", "c")
+    group = f"far-{topic}"
+    take(terminal, topic, group, "-n", "2")
+    found = terminal.type("group", "reset-offsets", group, "--topic", topic, "--to", "99999999")
+    assert found.stdout.splitlines()[1].split() == [topic, "0", "3"]
+    assert found.stderr == "note: offset 99999999 is outside of partition 0: there it is the nearer end\n"
 
 
 def test_a_place_that_is_none_is_refused(terminal: Terminal, topic: str) -> None:

@@ -89,11 +89,33 @@ def test_settings_are_given_when_it_is_created_and_changed_later(terminal: Termi
         (("--lane-weights", "1,2"), "--lane-weights is '1,2'; write five whole numbers"),
         (("--lane-weights", "0,0,0,0,0"), "--lane-weights is '0,0,0,0,0'; write five whole numbers from 1 to 1000"),
         (("--fsync", "often"), "--fsync is 'often'; it must be one of"),
+        (("--partitions", "nan"), "--partitions is 'nan'; it must be a whole number; see"),
+        (("-p", "1.5"), "--partitions is '1.5'; it must be a whole number; see"),
+        (("--backoff-factor", "x"), "--backoff-factor is 'x'; it must be a number; see"),
+        (("--backoff-base", "x"), "--backoff-base: 'x' is no duration"),
+        (("--backoff-max", "8d"), "--backoff-max is 8d; it must be from 0s to 7d"),
+        (("--visibility-timeout", "0"), "--visibility-timeout is 0; it must be from 1ms to 12h"),
+        (("--message-ttl", "0"), "--message-ttl is 0; it must be from 1ms to 36500d"),
+        (("--segment-bytes", "5"), "--segment-bytes is 5, which is less than 4096"),
+        (("-o", "xml"), "--output is 'xml'; it must be one of 'table', 'json', 'yaml'; see"),
     ],
 )
 def test_a_refused_setting_is_named_as_it_was_typed(terminal: Terminal, words: tuple[str, ...], line: str) -> None:
     assert terminal.bad("topic", "create", "refused", *words, code=2).startswith(line)
     assert "refused" not in terminal.good("topic", "list").splitlines()
+
+
+def test_a_refused_argument_is_named_as_the_help_does(terminal: Terminal) -> None:
+    assert terminal.bad("topic", "create", "a b", code=2).startswith(
+        "TOPIC is 'a b', which is not written as it may be"
+    )
+    terminal.good("topic", "create", "named", "--if-missing")
+    words = ("topic", "add-partitions", "named")
+    assert terminal.bad(*words, "0", code=2) == "COUNT is 0, which is less than 1"
+    assert terminal.bad(*words, "x", code=2).startswith("COUNT is 'x'; it must be a whole number; see")
+    assert terminal.bad("completion", "csh", code=2).startswith(
+        "SHELL is 'csh'; it must be one of 'bash', 'zsh', 'fish'"
+    )
 
 
 def test_a_topic_that_is_there_is_a_conflict_unless_that_is_fine(terminal: Terminal) -> None:

@@ -38,11 +38,16 @@ _REWORDED: Final = (
     (r"No such command '(.*?)'\.?(.*)", r"there is no command '\1'\2"),
     (r"Option '?(\S+?)'? requires an argument\.?", r"\1 needs a value"),
     (r"Got unexpected extra argument\S* \((.*)\)", r"what is \1 for? There is one thing too many"),
-    (r"Invalid value for ['\"]*(-[^'\"]*?)['\"]*: Input should be a valid integer.*", r"\1 must be a whole number"),
-    (r"Invalid value for ['\"]*(-[^'\"]*?)['\"]*: Value error, ('.*?') is not (one of .*)", r"\1 is \2; it must be \3"),
-    (r"Invalid value for ['\"]*(-[^'\"]*?|[A-Z]+)['\"]*: (.*)", r"\1: \2"),
 )
 """What the parser says, in the words of everything else here."""
+_MISTYPED: Final = re.compile(r"Invalid value for ['\"]*([^'\"/:]+)['\"]*(?: / [^:]*)?: (.*)")
+"""What it says of a value: of which option, by all its names, and what is wrong with it."""
+_CHOICES: Final = re.compile(r"(?:Value error, )?('.*?') is not (one of .*)")
+_KINDS: Final = (
+    (re.compile(r"Input should be a valid integer|.* is not a valid int"), "a whole number"),
+    (re.compile(r"Input should be a valid number|.* is not a valid float"), "a number"),
+)
+_SHOWN_LETTERS: Final = 60
 
 
 def exit_code(error: Exception) -> int:
@@ -135,9 +140,36 @@ def _usage(error: Exception) -> str | None:
     if message.startswith("Usage:"):
         return f"{message}\n"
     text = " ".join(message.split())
-    for pattern, words in _REWORDED:
-        text, found = re.subn(f"^{pattern}$", words, text)
-        if found:
-            break
+    mistyped = _MISTYPED.fullmatch(text)
+    if mistyped is not None:
+        text = f"{mistyped[1]}{_mistyped(mistyped[2], _typed(error))}"
+    else:
+        text = _reworded(text)
     context = getattr(error, "ctx", None)
     return f"{text.rstrip('.')}; see {context.command_path} --help" if context is not None else text
+
+
+def _reworded(text: str) -> str:
+    for pattern, words in _REWORDED:
+        reworded, found = re.subn(f"^{pattern}$", words, text)
+        if found:
+            return reworded
+    return text
+
+
+def _mistyped(said: str, typed: str | None) -> str:
+    """What is wrong with a value, behind the name of its option."""
+    choice = _CHOICES.fullmatch(said)
+    if choice is not None:
+        return f" is {choice[1]}; it must be {choice[2]}"
+    for pattern, kind in _KINDS:
+        if pattern.match(said):
+            return f" must be {kind}" if typed is None else f" is {typed[:_SHOWN_LETTERS]!r}; it must be {kind}"
+    return f": {said}"
+
+
+def _typed(error: Exception) -> str | None:
+    """What was typed where something else is wanted, if the parser remembers it."""
+    problems = getattr(error.__cause__, "errors", None)
+    typed = problems()[0].get("input") if problems is not None else None
+    return typed if isinstance(typed, str) else None

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from goqueue.client.arguments import Duration, to_json
+from goqueue.client.arguments import Duration, check, to_json
 from goqueue.client.fields import (
     Backoff,
     CleanupPolicyName,
@@ -26,6 +26,7 @@ from goqueue.client.fields import (
     OnExpiryName,
     Priority,
     Reason,
+    as_due,
     as_fields,
     as_filter,
     as_handles,
@@ -81,6 +82,7 @@ class AsyncAdministration(ABC):
         TopicExists if there is one of that name, InvalidSetting if a setting is out of range. With `exist_ok` one that
         exists is left as it is, whatever its settings, and `created` is False.
         """
+        check(exist_ok=exist_ok)
         try:
             return await self._ask(
                 "create_topic",
@@ -342,7 +344,7 @@ class AsyncAdministration(ABC):
             topic=topic,
             partition=partition,
             offset=offset,
-            **given(delay=delay, deliverAt=as_time(deliver_at, "deliver_at")),
+            **as_due(delay=delay, deliver_at=deliver_at),
         )
 
     # ------------------------------------------------------------------ schedules

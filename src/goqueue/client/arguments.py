@@ -1,8 +1,9 @@
 """What arguments may be, beside what Python itself would say of them: each refusal names the argument, what it was and
 what it is to be.
 
-Only what cannot be right is refused here; what the broker knows better is for the broker. `RULES` is one table: an
-argument of a name means the same in every call. Spans of time are understood as the broker does it (`model.times`).
+Only what cannot be right is refused here; what the broker knows better is for the broker, whose refusals name fields:
+`rename` says them by the argument. `RULES` is one table: an argument of a name means the same in every call. Spans of
+time are understood as the broker does it (`model.times`).
 Nothing of this is asked per message that is published: `outgoing` comes here when something was wrong already.
 """
 
@@ -17,6 +18,7 @@ import msgspec
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.times import parse_span, show_duration
+from goqueue.wire.failures import repeat
 from goqueue.wire.settles import NO_ARGUMENT
 
 Duration = float | str | timedelta
@@ -29,6 +31,31 @@ _SHORT.maxstring = _SHORT.maxother = 80
 def wrong(name: str, value: object, wanted: str) -> InvalidRequest:
     """To be raised."""
     return InvalidRequest(f"{name} is {_SHORT.repr(value)}; it is {wanted}")
+
+
+def rename(error: InvalidRequest, name: str, fields: Mapping[str, Any]) -> InvalidRequest:
+    """The broker's refusal of a field, by the name that field has where it was given, and with what was given there."""
+    field, said = error.field or "", str(error)
+    begin, found, rest = said.partition(field) if field else ("", "", "")
+    if not found or begin not in ("", "a key of "):
+        said = f"{name}: {said}"
+    elif not begin and rest.startswith(" is ") and (value := _look_up(fields, field)) is not None:
+        said = f"{name} is {_SHORT.repr(value)}, which{rest}"
+    else:
+        said = f"{begin}{name}{rest}"
+    renamed = repeat(error)
+    renamed.args = (said,)
+    renamed.field = name
+    assert isinstance(renamed, InvalidRequest)
+    return renamed
+
+
+def _look_up(fields: Mapping[str, Any], path: str) -> Any:
+    """What a field was, inside others. None if that is not known, or is said of something in it."""
+    found: Any = fields
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return None if isinstance(found, Mapping | list | tuple) else found
 
 
 # ---------------------------------------------------------------- what is right or wrong by itself
@@ -80,6 +107,7 @@ RULES: Final[dict[str, Rule]] = {
     "batch_messages": _whole(1),
     "buffer_bytes": _whole(1),
     "client_id": _TEXT,
+    "exist_ok": _SWITCH,
     "fetch_bytes": _whole(1, limits.MAX_BLOCK_BYTES),
     "follow": _SWITCH,
     "from_offset": _whole(0, or_none=True),
@@ -88,7 +116,7 @@ RULES: Final[dict[str, Rule]] = {
     "max_messages": _whole(1),
     "max_unacked": _whole(1),
     "mode": _TEXT_OR_NONE,
-    "offset": _whole(0),
+    "offset": _whole(0, limits.MAX_OFFSET - 1),
     "on_ack_error": _PLAIN_CALLBACK,
     "on_assigned": _CALLBACK,
     "on_batch": _PLAIN_CALLBACK,
@@ -97,7 +125,11 @@ RULES: Final[dict[str, Rule]] = {
     "partition": _whole(0),
     "prefetch": _whole(1),
     "prefetch_bytes": _whole(1),
+    "to": Rule(
+        lambda value: value in ("earliest", "latest"), "earliest or latest; other places have arguments of their own"
+    ),
     "topic": _TEXT,
+    "wait": _SWITCH,
 }
 """By the name of the argument."""
 

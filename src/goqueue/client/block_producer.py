@@ -11,6 +11,7 @@ which the broker fills in. Leave a block unchanged until its answer is there.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
@@ -18,7 +19,7 @@ from typing import Final, Self
 import msgspec
 
 from goqueue import codec
-from goqueue.client.connection import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, Connection
+from goqueue.client.connection import CALL_TIMEOUT_S, CLOSE_TIMEOUT_S, CONNECT_TIMEOUT_S, Connection
 from goqueue.client.exchange import Reply
 from goqueue.client.line import Block, Identity, Line
 from goqueue.client.link import BACKOFF_S, Endpoint, Link, backoff_s
@@ -135,8 +136,13 @@ class BlockProducer:
         line.waiting.append(block)
         self._send(line)
 
-    async def close(self) -> None:
-        """What has no answer yet fails; nothing more can be published."""
+    def together(self) -> AbstractContextManager[None]:
+        """Small blocks submitted in here leave in one piece."""
+        connection = self._connection
+        return nullcontext() if connection is None else connection.together()
+
+    async def close(self, patience_s: float = CLOSE_TIMEOUT_S) -> None:
+        """What has no answer yet fails; nothing more can be published. What was sent has so long to leave."""
         self._give_up(Unavailable("the producer was closed"))
         if self._watcher is not None:
             self._watcher.cancel()
@@ -144,7 +150,7 @@ class BlockProducer:
         for recovery in recoveries:
             recovery.cancel()
         await asyncio.gather(*recoveries, return_exceptions=True)
-        await self._link.close()
+        await self._link.close(patience_s)
 
     async def __aenter__(self) -> Self:
         return self

@@ -11,7 +11,7 @@ import msgspec
 from goqueue.client.administration import AsyncAdministration
 from goqueue.client.arguments import Duration, check, to_seconds
 from goqueue.client.consumer import AsyncConsumer
-from goqueue.client.fields import as_fields
+from goqueue.client.fields import as_fields, by_argument
 from goqueue.client.link import Link, parse_endpoint
 from goqueue.client.membership import PartitionsChanged
 from goqueue.client.outgoing import Moment, Start
@@ -20,7 +20,7 @@ from goqueue.client.reader import DEFAULT_FETCH_BYTES, AsyncReader
 from goqueue.client.receipts import Outcome
 from goqueue.client.settling import Refused
 from goqueue.model import limits
-from goqueue.model.errors import GoQueueError, ProtocolError, Unavailable, UnknownOperation
+from goqueue.model.errors import GoQueueError, InvalidRequest, ProtocolError, Unavailable, UnknownOperation
 from goqueue.wire import shapes
 from goqueue.wire.codes import CODES
 
@@ -30,8 +30,8 @@ Answer = TypeVar("Answer", bound=shapes.Reply)
 PartT = TypeVar("PartT", bound="Part")
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9001"
-ABORT_S: Final = 0.2
-"""For what a client that is interrupted may still do."""
+HURRY_S: Final = 0.2
+"""For the consumers and readers of a client that is left in a hurry; its producers have as long as any left so."""
 
 
 class Part(Protocol):
@@ -77,9 +77,12 @@ class AsyncClient(AsyncAdministration):
         return await self.ask(operation, reply, **fields)
 
     async def ask(self, operation: str, reply: type[Answer], /, **fields: Any) -> Answer:
-        """What `call` does, with the reply as a struct of `goqueue.wire.shapes`."""
+        """What `call` does for a method of this class: the reply is a struct of `goqueue.wire.shapes`, and what is
+        refused is called as its argument."""
         try:
             return msgspec.convert(await self.call(operation, **fields), reply)
+        except InvalidRequest as error:
+            raise by_argument(error, fields) from None
         except msgspec.ValidationError as error:
             raise ProtocolError(f"the reply to {operation} is not understood: {error}") from error
 
@@ -201,25 +204,30 @@ class AsyncClient(AsyncAdministration):
         A producer that cannot publish within the request timeout loses what it has, with a warning in the log. What
         cannot be closed keeps nothing else open; the first error is raised after.
         """
-        await self._end(self._endpoint.call_timeout_s)
+        await self._end(in_a_hurry=False)
 
-    async def abort(self) -> None:
-        """The same, for who does not want to wait: what has no answer yet fails."""
-        await self._end(ABORT_S)
+    async def leave(self) -> None:
+        """The same, for who does not want to wait for long: a second at most, for what producers still have."""
+        await self._end(in_a_hurry=True)
 
-    async def _end(self, patience_s: float) -> None:
+    async def _end(self, *, in_a_hurry: bool) -> None:
         """One that cannot be closed keeps no other open: the first error is raised when all of them were."""
         self._closed = True
         failures: list[BaseException] = []
         try:
             for part in self._parts:
+                if in_a_hurry:
+                    break
                 try:
-                    await _close(part, patience_s)
+                    await _close(part, self._endpoint.call_timeout_s)
                 except Exception as error:
                     failures.append(error)
                 except BaseException as error:  # cancelled: whoever wants to leave now does not wait for the others
                     failures.insert(0, error)
-                    patience_s = ABORT_S
+                    in_a_hurry = True
+            if in_a_hurry:
+                found = await asyncio.gather(*[_leave(part) for part in self._parts], return_exceptions=True)
+                failures += [each for each in found if each is not None]
         finally:
             await self._link.close()
         if failures:
@@ -237,21 +245,25 @@ class AsyncClient(AsyncAdministration):
         try:
             if isinstance(error, Exception):
                 await self.close()
-            else:  # cancelled, or Ctrl-C: whoever wants to leave now does not wait
-                await self.abort()
+            else:  # cancelled, or Ctrl-C: whoever wants to leave now does not wait for long
+                await self.leave()
         except GoQueueError as also:
             error.add_note(f"and the client could not close what it had made: {also}")
 
 
-async def _close(part: Part, patience_s: float) -> None:
+async def _close(part: Part, patience_s: float, level: int = logging.WARNING) -> None:
     try:
         async with asyncio.timeout(patience_s):
             await part.close()
     except TimeoutError:
-        level = logging.DEBUG if patience_s == ABORT_S else logging.WARNING
         log.log(level, "a client was closed, and what it had made could not end within %s s", patience_s)
-        if isinstance(part, AsyncProducer):
-            await part.abort()
+
+
+async def _leave(part: Part) -> None:
+    if isinstance(part, AsyncProducer):
+        await part.leave()
+    else:
+        await _close(part, HURRY_S, logging.DEBUG)
 
 
 REPEATABLE: Final = frozenset(

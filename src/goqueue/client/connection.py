@@ -9,6 +9,7 @@ Blocks are sent from where they are: leave one unchanged until its answer is the
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -85,6 +86,10 @@ class Connection:
         """What `call` does, without waiting: calls go out in the order they were submitted in."""
         return self._exchange.submit(operation, parts, answered=answered)
 
+    def together(self) -> AbstractContextManager[None]:
+        """Small calls submitted in here leave in one piece."""
+        return self._exchange.together()
+
     async def call(
         self, operation: int, parts: Sequence[Bytes], *, answered: bool = True, timeout_s: float | None = None
     ) -> bytes:
@@ -152,10 +157,10 @@ class Connection:
         """Fail everything in flight now; what has not left does not leave."""
         self._exchange.fail(Unavailable(f"the connection to {self._exchange.peer} was given up: {reason}"))
 
-    async def close(self) -> None:
-        """Let what was sent leave; calls still in flight fail."""
+    async def close(self, patience_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Let what was sent leave, for so long; calls still in flight fail."""
         self._exchange.fail(Unavailable(f"the connection to {self._exchange.peer} was closed here"), flush=True)
-        await asyncio.wait([self._exchange.closed], timeout=CLOSE_TIMEOUT_S)
+        await asyncio.wait([self._exchange.closed], timeout=patience_s)
         if not self._exchange.closed.done():
             self._exchange.abort()
             await asyncio.wait([self._exchange.closed])

@@ -25,13 +25,13 @@ from goqueue.client.arguments import (
     to_span_ms,
     to_timeout,
     to_visibility,
-    wrong,
 )
+from goqueue.client.fields import as_place, by_argument, given
 from goqueue.client.leases import Leases
 from goqueue.client.link import Link
 from goqueue.client.membership import Membership, PartitionsChanged
 from goqueue.client.messages import DeliveredBatch, DeliveredMessage
-from goqueue.client.outgoing import Moment, Start, to_ms, to_start
+from goqueue.client.outgoing import Moment, Start, to_start
 from goqueue.client.settling import Refused, SettleQueue
 from goqueue.client.stock import Part, Stock
 from goqueue.client.turns import TURN_S
@@ -79,6 +79,8 @@ class AsyncMessage(DeliveredMessage):
         await self._decide(Action.EXTEND, to_extension(seconds), wait=True)
 
     async def _decide(self, action: Action, argument: int = NO_ARGUMENT, reason: str = "", *, wait: bool) -> None:
+        if wait is not False:
+            check(wait=wait)
         if not wait:
             self._settle(action, argument, reason)
             turns = self._row.settler.turns
@@ -111,6 +113,8 @@ class AsyncBatch(DeliveredBatch[AsyncMessage]):
         await self._decide(Action.EXTEND, to_extension(seconds), wait=True)
 
     async def _decide(self, action: Action, argument: int = NO_ARGUMENT, reason: str = "", *, wait: bool) -> None:
+        if wait is not False:
+            check(wait=wait)
         if not wait:
             self._settle(action, argument, reason)
             return
@@ -333,18 +337,18 @@ class ConsumerCore:
         """
         if sum(each is not None for each in (offset, time, to)) != 1:
             raise InvalidRequest("name one of offset, time and to")
-        if to not in (None, "earliest", "latest"):
-            raise wrong("to", to, "earliest or latest; places in between are an offset or a time")
+        place = as_place(to=to, offset=offset, time=time, ago=None)
+        check(topic=topic, **given(partition=partition))
         if self._closed:
             raise Unavailable(_CLOSED)
         if self._membership.member is None:
             raise InvalidRequest(_NOT_JOINED)
-        place = "offset" if offset is not None else "timestamp" if time is not None else to
-        value = offset if time is None else str(to_ms(time, "time"))
-        fields = {"group": self.group, "topic": topic, "to": place, "value": value, "partition": partition}
+        asked = {"group": self.group, "topic": topic, **place, **given(partition=partition)}
         await self._settling.flush()
-        asked = {name: given for name, given in fields.items() if given is not None}
-        reply = await self._link.ask(CODES["reset_offsets"], asked, repeatable=False)
+        try:
+            reply = await self._link.ask(CODES["reset_offsets"], asked, repeatable=False)
+        except InvalidRequest as error:
+            raise by_argument(error, asked) from None
         self.stock.seek(topic, partition)
         moved: dict[str, int] = reply["offsets"].get(topic, {})
         return moved

@@ -8,7 +8,8 @@ the broker still holds it; its reply is dropped when it comes. It knows nothing 
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple, cast
 
 from goqueue.model import limits
@@ -19,6 +20,8 @@ from goqueue.wire.frames import Bytes, Frame, FrameParser, Welcome
 
 WRITE_BUFFER_BYTES: Final = 256 * limits.KIB
 """What may wait in the transport before further calls wait here."""
+_TOGETHER_BYTES: Final = 64 * limits.KIB
+"""From so many on calls do not wait for others to leave with."""
 _CORRELATIONS: Final = 2**32
 
 
@@ -64,6 +67,9 @@ class Exchange(asyncio.BufferedProtocol):
         self._waiting: deque[_Call] = deque()
         self._correlation = 0
         self._paused = False
+        self._gathers = False
+        self._leaving: list[Bytes] = []
+        self._leaving_bytes = 0
 
     # ------------------------------------------------------------------ sending
 
@@ -104,11 +110,33 @@ class Exchange(asyncio.BufferedProtocol):
         if call.answered:
             self._sent[correlation] = call
             self._bytes_in_flight += call.size
-        # Where the loop can, the parts go to the kernel from where they are (Python 3.12, uvloop).
-        self._transport.writelines([header, *call.parts])
+        self._leaving += (header, *call.parts)
+        self._leaving_bytes += call.size
+        if not self._gathers or self._leaving_bytes >= _TOGETHER_BYTES:
+            self._leave()
         call.parts = ()
         if not call.answered:
             call.reply.set_result(Reply(frames.OK, b""))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Small calls submitted in here leave in one piece: cheaper for both, where nobody waits for the first.
+
+        What takes no answer counts as sent when it is submitted, here too.
+        """
+        self._gathers = True
+        try:
+            yield
+        finally:
+            self._gathers = False
+            self._leave()
+
+    def _leave(self) -> None:
+        parts, self._leaving, self._leaving_bytes = self._leaving, [], 0
+        if parts and self.failure is None:
+            assert self._transport is not None
+            # Where the loop can, the parts go to the kernel from where they are (Python 3.12, uvloop).
+            self._transport.writelines(parts)
 
     def _send_waiting(self) -> None:
         while self._waiting and self.failure is None:

@@ -1,24 +1,24 @@
 """Arguments as Python has them, brought to the fields that an operation has in JSON.
 
-Nothing is checked here that the broker checks, but for what JSON would not carry as it was meant. What a message is
-made of is said in `outgoing`: a schedule's message is made of the same.
+Nothing is checked here that the broker checks, but for what JSON would not carry as it was meant, and what the broker
+would refuse by another name. What a message is made of is said in `outgoing`: a schedule's message is made of the same.
 """
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from math import isfinite
-from typing import Any, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 from msgspec import UNSET, UnsetType
 
-from goqueue.client.arguments import Duration, to_list, to_span_ms, wrong
-from goqueue.client.outgoing import Content, Headers, Moment, to_bytes, to_headers, to_ms
+from goqueue.client.arguments import Duration, check, rename, to_list, to_span_ms, wrong
+from goqueue.client.outgoing import Content, Headers, Moment, to_bytes, to_headers, to_lane, to_moment, to_place_ms
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.groups import Place
 from goqueue.model.jobs import Missed
 from goqueue.model.settings import Fsync
-from goqueue.model.times import show_duration
+from goqueue.model.times import show_duration, show_time
 from goqueue.model.topic import CleanupPolicy, LanePolicy, OnExpiry
 from goqueue.wire import shapes
 
@@ -33,6 +33,17 @@ FsyncName = Fsync | Literal["none", "interval", "every"]
 OnExpiryName = OnExpiry | Literal["drop", "dlq"]
 LanePolicyName = LanePolicy | Literal["weighted", "strict"]
 MissedName = Missed | Literal["skip", "once", "all"]
+
+
+_ARGUMENTS: Final = {
+    "deliverAt": "deliver_at",
+    "num_partitions": "partitions",
+    "receipt_handle": "handles",
+    "receipt_handles": "handles",
+    "timestamp": "time",
+    "value": "offset",
+}
+"""Of fields that are called otherwise. The value of a reset is an offset: other places are checked here."""
 
 
 class Backoff(TypedDict, total=False):
@@ -61,11 +72,11 @@ def as_fields(fields: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
 
 def _as_field(name: str, value: Any, *, is_encoded: bool) -> Any:
     if isinstance(value, timedelta):
-        return show_duration(to_span_ms(name, value))
+        return show_duration(to_span_ms(_argument(name), value))
     if isinstance(value, float) and not isfinite(value):
-        raise wrong(name, value, "a number that is one, and not infinite")
+        raise wrong(_argument(name), value, "a number that is one, and not infinite")
     if isinstance(value, bytes | bytearray | memoryview) and not is_encoded:
-        raise wrong(name, value, "text; decode it")
+        raise wrong(_argument(name), value, "text; decode it")
     if isinstance(value, Mapping):
         return as_fields(value, f"{name}.")
     if isinstance(value, list | tuple):
@@ -73,9 +84,29 @@ def _as_field(name: str, value: Any, *, is_encoded: bool) -> Any:
     return value
 
 
+def by_argument(error: InvalidRequest, fields: Mapping[str, Any]) -> InvalidRequest:
+    """The broker's refusal of a field, as one of the argument that became it."""
+    if error.field is None:
+        return error
+    return rename(error, _argument(error.field), fields)
+
+
+def _argument(field: str) -> str:
+    """The argument that became this field."""
+    return _ARGUMENTS.get(field) or field.removeprefix("message.").removeprefix("filter.")
+
+
 def as_time(moment: Moment | None, name: str = "time") -> str | None:
-    """Text is for the broker to understand."""
-    return moment if moment is None or isinstance(moment, str) else str(to_ms(moment, name))
+    """A place in a log."""
+    return None if moment is None else show_time(to_place_ms(moment, name))
+
+
+def as_due(*, delay: Duration | None, deliver_at: Moment | None) -> dict[str, Any]:
+    """When a delayed message is to be delivered."""
+    if (delay is None) == (deliver_at is None):
+        raise InvalidRequest("give either a delay, counted from now, or deliver_at")
+    due = None if deliver_at is None else show_time(to_moment(deliver_at, "deliver_at"))
+    return given(delay=delay, deliverAt=due)
 
 
 def as_place(*, to: str | None, offset: int | None, time: Moment | None, ago: Duration | None) -> dict[str, Any]:
@@ -83,12 +114,15 @@ def as_place(*, to: str | None, offset: int | None, time: Moment | None, ago: Du
     if [to, offset, time, ago].count(None) != 3:
         raise InvalidRequest("name one place to go on from: to, offset, time or ago")
     if to is not None:
+        check(to=to)
         return {"to": to}
     if offset is not None:
+        check(offset=offset)
         return {"to": Place.OFFSET, "value": offset}
     if time is not None:
         return {"to": Place.TIMESTAMP, "value": as_time(time)}
-    return {"to": Place.DURATION, "value": ago if isinstance(ago, str) else show_duration(to_span_ms("ago", ago or 0))}
+    assert ago is not None
+    return {"to": Place.DURATION, "value": show_duration(to_span_ms("ago", ago))}
 
 
 def as_handles(handles: Handles) -> dict[str, Any]:
@@ -115,6 +149,8 @@ def as_message(
 ) -> dict[str, Any] | None:
     """What a schedule publishes: text if all of it is, base64 if not. None without a value."""
     pairs = to_headers(headers)
+    if priority is not None:
+        to_lane(priority)
     more = given(key=key, partition=partition, priority=priority, headers=pairs or None, ttl=ttl)
     if value is UNSET:
         if more:

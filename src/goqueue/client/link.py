@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
-from goqueue.client.connection import Connection
+from goqueue.client.connection import CLOSE_TIMEOUT_S, Connection
 from goqueue.model.errors import Busy, Draining, GoQueueError, InvalidRequest, RequestTimeout, Unavailable
 
 T = TypeVar("T")
@@ -124,7 +124,8 @@ class Link:
             repeatable=repeatable,
         )
 
-    async def close(self) -> None:
+    async def close(self, patience_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Let what was sent leave, for so long."""
         self._closed = True
         if self._connection is not None:
-            await self._connection.close()
+            await self._connection.close(patience_s)

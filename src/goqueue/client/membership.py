@@ -17,12 +17,13 @@ from typing import Any, Final
 
 from goqueue.client import topics
 from goqueue.client.connection import Connection
+from goqueue.client.fields import by_argument
 from goqueue.client.link import Link, backoff_s
 from goqueue.client.member import Member, News
 from goqueue.client.messages import Row
 from goqueue.client.settling import SettleQueue
 from goqueue.client.stock import Stock
-from goqueue.model.errors import GoQueueError, ProtocolError, UnknownGroup, UnknownMember
+from goqueue.model.errors import GoQueueError, InvalidRequest, ProtocolError, UnknownGroup, UnknownMember
 
 log = logging.getLogger("goqueue.client")
 
@@ -86,7 +87,10 @@ class Membership:
         async def once(connection: Connection) -> Member:
             return await Member.join(connection, self._group, self._topics, **self._fields)
 
-        self.member = await self._link.insist(once, timeout_s=timeout_s)
+        try:
+            self.member = await self._link.insist(once, timeout_s=timeout_s)
+        except InvalidRequest as error:
+            raise by_argument(error, self._fields) from None
         self._heard_at = self._loop.time()
 
     async def leave(self) -> None:
@@ -162,6 +166,8 @@ class Membership:
         self._is_polling = False
         self._heard_at = self._loop.time()
         stock.store([Row(delivered, self._settling, self._heard_at) for delivered in rows], seeks)
+        if rows and stock.is_low:  # who waits for them has them before more is asked for
+            await asyncio.sleep(0)
 
     async def keep_beating(self) -> None:
         """Say that the member is there while it does not poll, because it has enough or is paused."""

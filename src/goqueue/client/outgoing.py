@@ -32,7 +32,19 @@ Outgoing = tuple[
 """A message as users say it: value, key, partition, headers, priority, delay, deliver_at, ttl, event_time."""
 NORMAL: Final = "normal"
 
-LANES: Final[dict[Any, int]] = {lane.name.lower(): int(lane) for lane in Lane} | {int(lane): int(lane) for lane in Lane}
+_NUMBERS: Final = frozenset(Lane)
+
+
+class _Lanes(dict[Any, int]):
+    """Lanes by their names, and by their numbers; True, which is 1 where Python looks it up, is no number of a lane."""
+
+    def __missing__(self, priority: Any) -> int:
+        if isinstance(priority, bool) or not hasattr(priority, "__index__") or priority not in _NUMBERS:
+            raise KeyError(priority)
+        return int(priority)
+
+
+LANES: Final = _Lanes({lane.name.lower(): int(lane) for lane in Lane})
 _MAX_SPAN_S: Final = limits.MAX_DURATION_MS // 1000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -70,7 +82,7 @@ def to_lane(priority: Any) -> int:
     try:
         return LANES[priority]
     except (KeyError, TypeError):
-        raise wrong("priority", priority, f"one of {', '.join(map(str, LANES))}") from None
+        raise wrong("priority", priority, f"one of {', '.join(LANES)}, or 0 to {max(Lane)}") from None
 
 
 def to_partition(partition: Any) -> int:
@@ -90,7 +102,7 @@ def to_ms(moment: Moment, what: str) -> int:
             return parse_time(moment)
         except InvalidRequest as error:
             raise InvalidRequest(f"{what}: {error}") from None
-    if isinstance(moment, int):
+    if isinstance(moment, int) and not isinstance(moment, bool):
         return moment
     if not isinstance(moment, datetime):
         raise wrong(what, moment, "a datetime, Unix milliseconds (a whole number) or RFC 3339")
@@ -114,6 +126,14 @@ def to_moment(moment: Moment, what: str) -> int:
     if not 0 <= moment_ms <= limits.LAST_TIME_MS:
         raise wrong(what, moment, "a time between the years 1970 and 9999")
     return moment_ms
+
+
+def to_place_ms(moment: Moment, what: str) -> int:
+    """Unix milliseconds of a time that is a place in a log. Before 1970 is its beginning."""
+    moment_ms = to_ms(moment, what)
+    if moment_ms > limits.LAST_TIME_MS:
+        raise wrong(what, moment, "a time before the year 10000")
+    return max(moment_ms, 0)
 
 
 def to_due(delay: Duration | None, deliver_at: Moment | None) -> int | None:

@@ -13,6 +13,7 @@ from typing import Final, Self
 from goqueue.client.accumulator import Batch
 from goqueue.client.arguments import Duration, check, to_seconds
 from goqueue.client.block_producer import BlockProducer
+from goqueue.client.connection import CLOSE_TIMEOUT_S
 from goqueue.client.early import EarlyMessages
 from goqueue.client.link import Link
 from goqueue.client.outgoing import NORMAL, Content, Headers, Moment, Outgoing, to_topic
@@ -198,41 +199,53 @@ class AsyncProducer:
             raise failure
 
     async def close(self) -> None:
-        """Flush, and end. What has no answer by the delivery timeout has failed."""
+        """Flush, and end. What has no answer by the delivery timeout has failed.
+
+        Who is cancelled here does not wait for the flush: what was not published is discarded, and the log says so.
+        """
         if self.sender.closed:
             return
         try:
             await self.flush()
         finally:
-            await self.abort()
+            await self._discard(self._receipts.unheard, CLOSE_TIMEOUT_S)
 
     async def leave(self) -> None:
         """Flush for a second at most, and end. What was not published by then is discarded, and the log says so."""
         if self.sender.closed:
             return
         failed_before = self._receipts.unheard
+        loop = asyncio.get_running_loop()
+        end = loop.time() + LEAVE_S
         try:
-            async with asyncio.timeout(LEAVE_S):
+            async with asyncio.timeout_at(end):
                 await self._early.flush()
                 await self.sender.flush()
         except TimeoutError:
             pass
         finally:
-            try:
-                await self.abort()
-            finally:
-                discarded = self._receipts.unheard - failed_before
-                if discarded:
-                    log.warning(
-                        "a producer was left in a hurry: %d messages that the broker had not confirmed were discarded",
-                        discarded,
-                    )
+            await self._discard(failed_before, max(0.0, end - loop.time()))
+
+    async def _discard(self, failed_before: int, patience_s: float) -> None:
+        """End. So many had failed when it was decided to end; the log says how many more they are then."""
+        try:
+            await self._end(patience_s)
+        finally:
+            discarded = self._receipts.unheard - failed_before
+            if discarded:
+                log.warning(
+                    "a producer ended, and what the broker had not confirmed was discarded: %d messages", discarded
+                )
 
     async def abort(self) -> None:
         """End now: what has no answer yet fails."""
+        await self._end(0.0)
+
+    async def _end(self, patience_s: float) -> None:
+        """What was sent, and takes no answer, has so long to leave."""
         self.sender.stop()
         tasks = [*self._routes.close(), *self._early.close(Unavailable("the producer was closed"))]
-        await self.sender.close()
+        await self.sender.close(patience_s)
         if tasks:
             await asyncio.wait(tasks)
         await asyncio.sleep(0)  # `on_batch` has been told of everything

@@ -17,9 +17,10 @@ from goqueue.client.arguments import Duration, check, is_number, to_list, to_tim
 from goqueue.client.connection import Connection, Fetched
 from goqueue.client.link import Link
 from goqueue.client.messages import Message, ReadBatch
-from goqueue.client.outgoing import Moment, to_ms
+from goqueue.client.outgoing import Moment, to_place_ms
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, OffsetOutOfRange, Quarantined, Unavailable, UnknownPartition
+from goqueue.model.times import show_time
 from goqueue.wire.codes import CODES
 
 MAX_WAIT_MS: Final = 5000
@@ -72,8 +73,8 @@ class AsyncReader:
         if partitions is not None:
             self._asked = to_list("partitions", partitions, is_number, "a list of numbers, or None", or_empty=True)
         self._from_offset = from_offset
-        self._from_ms = None if from_time is None else to_ms(from_time, "from_time")
-        self._to_ms = None if to_time is None else to_ms(to_time, "to_time")
+        self._from_ms = None if from_time is None else to_place_ms(from_time, "from_time")
+        self._to_ms = None if to_time is None else to_place_ms(to_time, "to_time")
         self._follow = follow
         self._fetch_bytes = fetch_bytes
         self._topic_id = 0
@@ -203,7 +204,7 @@ class AsyncReader:
         self._begun = True
 
     async def _offsets_at(self, moment_ms: int) -> dict[str, int]:
-        asked = {"topic": self.topic, "timestamp": str(moment_ms)}
+        asked = {"topic": self.topic, "timestamp": show_time(moment_ms)}
         reply = await self._link.ask(CODES["offsets"], asked, repeatable=True)
         offsets: dict[str, int] = reply["offsets"]
         return offsets

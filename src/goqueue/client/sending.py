@@ -11,6 +11,7 @@ and `client.block_producer`. It does not know who hears what became of a batch, 
 import asyncio
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from goqueue.client.accumulator import Accumulator, Batch, OnDone, OnDropped, Place
@@ -43,6 +44,7 @@ from goqueue.wire.failures import repeat
 SWEEP_S: Final = 0.5
 """How often batches are looked at for those whose time is up."""
 _NO_BUFFER: Final = bytearray()
+_AS_THEY_ARE: Final = nullcontext()
 
 
 class Sender:
@@ -196,12 +198,24 @@ class Sender:
         self.pumping = False
         now = self._loop.time()
         earliest: float | None = None
-        for place in [*self._dirty]:
-            at = self._pump_place(place, now)
-            if at is not None:
-                earliest = at if earliest is None else min(at, earliest)
+        places = [*self._dirty]
+        with self._together(places):
+            for place in places:
+                at = self._pump_place(place, now)
+                if at is not None:
+                    earliest = at if earliest is None else min(at, earliest)
         if earliest is not None and self._pump_at is None:
             self._pump_at = self._loop.call_at(earliest, self._pump_later)
+
+    def _together(self, places: list[Place]) -> AbstractContextManager[None]:
+        """Batches of several places leave in one piece, unless somebody waits for one of their messages."""
+        if len(places) < 2:
+            return _AS_THEY_ARE
+        with self.lock:
+            batches = [batch for place in places for batch in (*place.sealed, place.open) if batch is not None]
+        if any(batch.receivers for batch in batches):
+            return _AS_THEY_ARE
+        return self._blocks.together()
 
     def _pump_later(self) -> None:
         self._pump_at = None
@@ -306,8 +320,11 @@ class Sender:
     async def flush(self) -> None:
         """Send everything now, and wait until it is done."""
         waits: list[asyncio.Future[None]] = []
-        for place in dict.fromkeys([*self._places.values(), *self._dirty]):
-            self._submit_open(place)
+        places = dict.fromkeys([*self._places.values(), *self._dirty])
+        with self._blocks.together():
+            for place in places:
+                self._submit_open(place)
+        for place in places:
             for batch in (*place.line.under_way, *place.line.waiting):
                 if isinstance(batch, Batch) and not batch.done:
                     future: asyncio.Future[None] = self._loop.create_future()
@@ -326,9 +343,9 @@ class Sender:
                 timer.cancel()
         self._pump_at = self._sweeper = None
 
-    async def close(self) -> None:
-        """What has no answer yet fails."""
+    async def close(self, patience_s: float) -> None:
+        """What has no answer yet fails. What was sent has so long to leave."""
         self.room.wake()
-        await self._blocks.close()
+        await self._blocks.close(patience_s)
         for place in dict.fromkeys([*self._places.values(), *self._dirty]):
             self._submit_open(place)

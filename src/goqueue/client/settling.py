@@ -55,6 +55,10 @@ _STALE: Final = (
     "the message was settled before, given back, or delivered again since its visibility timeout was over; extend it "
     "in time, or choose a longer timeout"
 )
+_TOO_LATE: Final = (
+    "the consumer was closed before this was decided: what was not settled by then is delivered again; settle messages "
+    "before"
+)
 _NONE: Final[frozenset[int]] = frozenset()
 _GATHER_S: Final = 0.005
 """How long acks wait for others."""
@@ -138,7 +142,7 @@ class SettleQueue:
 
     async def close(self) -> None:
         """What has no answer yet is refused."""
-        self._closed = Unavailable("the consumer was closed before the broker answered")
+        self._closed = Unavailable("the consumer was closed before the broker answered")  # whoever decided by now
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -146,6 +150,7 @@ class SettleQueue:
             self._gathering.cancel()
             self._gathering = None
         self._give_up()
+        self._closed = Unavailable(_TOO_LATE)
 
     def _start(self) -> None:
         self._woken = False

@@ -64,6 +64,11 @@ class Stock:
         return not self._paused and self.messages * 2 <= self._max_messages and self.bytes * 2 <= self._max_bytes
 
     @property
+    def is_low(self) -> bool:
+        """Whether there is so little that whoever reads keeps up with what comes."""
+        return self.messages * 8 <= self._max_messages and self.bytes * 8 <= self._max_bytes
+
+    @property
     def room(self) -> tuple[int, int]:
         """For how many messages, and how many bytes."""
         return self._max_messages - self.messages, max(1, self._max_bytes - self.bytes)

@@ -108,7 +108,10 @@ def test_names_no_terminal_should_see_are_spelled_out() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["show", "-o", "xml"], "'xml' is not one of 'table', 'json', 'yaml'; see goqueue config show --help"),
+        (
+            ["show", "-o", "xml"],
+            "--output is 'xml'; it must be one of 'table', 'json', 'yaml'; see goqueue config show",
+        ),
         (["show", "extra"], "what is extra for? There is one thing too many; see goqueue config show --help"),
         (["show", "--http"], "--http needs a value"),
         (["hide"], "there is no command 'hide'; see goqueue config --help"),

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 import pytest
@@ -283,6 +283,8 @@ def test_a_topic_is_created_changed_grown_and_deleted(tmp_path: Path) -> None:
             assert config.cleanup_policy is CleanupPolicy.COMPACT
             with pytest.raises(TopicExists):
                 await admin.create_topic("events")
+            with pytest.raises(InvalidRequest, match="exist_ok is 'no'; it is True or False"):
+                await admin.create_topic("events", exist_ok=cast(bool, "no"))
             again = await admin.create_topic("events", partitions=9, exist_ok=True)
             assert (again.created, again.name, again.partitions, again.topic_id) == (False, "events", 2, made.topic_id)
             assert (await admin.create_topic("orders2", partitions=1, exist_ok=True)).created
@@ -317,6 +319,40 @@ def test_whatever_an_argument_is_only_errors_of_this_tree_are_raised(tmp_path: P
                     with refusals.of(what):
                         await call()
             assert len(refusals.seen) > 1000
+
+    run(go())
+
+
+@pytest.mark.parametrize(
+    ("each", "said"),
+    [
+        (use("create_topic", "events", partitions=0), "partitions is 0, which is less than 1"),
+        (use("create_topic", "a b"), "name is 'a b', which is not written as it may be"),
+        (use("create_topic", "events", backoff={"factor": 0}), "backoff.factor is 0, which is less than 1"),
+        (use("create_topic", "events", dlq_enabled="false"), "dlq_enabled is 'false', which is text"),
+        (use("offsets", "orders", time="x"), "time: 'x' is no time"),
+        (use("reset_offsets", "g", topic="orders", offset=-1), "offset is -1; it is a whole number"),
+        (use("reset_offsets", "g", topic="orders", offset=1 << 62), "offset is 4611686018427387904; it is"),
+        (use("move_delayed", "orders", partition=0, offset=0, deliver_at="x"), "deliver_at: 'x' is no time"),
+        (use("move_delayed", "orders", partition=0, offset=0), "give either a delay, counted from now, or deliver_at"),
+        (use("create_schedule", "orders", "x", every=60, priority=True), "priority is True; it is one of"),
+        (use("create_schedule", "orders", "x", every=60, partition=-1), "partition is -1, which is less than 0"),
+        (use("create_schedule", "orders", "x", every=60, ttl=0), "ttl is 0"),
+        (use("create_schedule", "orders", "x", every=60, paused="false"), "paused is 'false', which is text"),
+        (use("start_redrive", "orders", reason="x"), "reason cannot be 'x'"),
+        (use("start_redrive", "orders", offsets={0: [-1]}), "offsets[0] is less than 0"),
+        (use("ack_handles", ""), "handles has fewer than 1 letters"),
+    ],
+)
+def test_what_is_refused_is_called_as_its_argument(tmp_path: Path, each: Use, said: str) -> None:
+    async def go() -> None:
+        async with running_server(tmp_path) as server, AsyncClient(server.endpoints["wire"]) as client:
+            await client.create_topic("orders", partitions=1)
+            with pytest.raises(InvalidRequest) as caught:
+                await getattr(client, each.method)(*each.arguments, **each.named)
+            assert str(caught.value).startswith(said)
+            with pytest.raises(InvalidRequest, match=r"^num_partitions is less than 1"):
+                await client.call("create_topic", name="events", num_partitions=0)
 
     run(go())
 

@@ -4,13 +4,15 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 import goqueue
 from goqueue.api.operations import BY_NAME
+from goqueue.client import client as front_door
+from goqueue.client import producer as publishing
 from goqueue.client.client import DEFAULT_ADDRESS, REPEATABLE, AsyncClient
 from goqueue.client.consumer import AsyncConsumer
 from goqueue.client.producer import AsyncProducer
@@ -169,6 +171,76 @@ def test_who_is_cancelled_while_it_closes_leaves_nothing_open(tmp_path: Path) ->
     run(go())
 
 
+async def leave_in_a_hurry(client: AsyncClient, *producers: AsyncProducer) -> float:
+    """A program that is cancelled inside a client, whose producers were not entered; how long leaving took."""
+    begun = asyncio.Event()
+
+    async def program() -> None:
+        async with client:
+            for producer in producers:
+                for number in range(20):
+                    producer.enqueue("orders", str(number))
+            begun.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.ensure_future(program())
+    await begun.wait()
+    task.cancel()
+    at = asyncio.get_running_loop().time()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert all(producer.closed for producer in producers)
+    return asyncio.get_running_loop().time() - at
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+
+def test_who_leaves_a_client_in_a_hurry_publishes_what_was_enqueued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(front_door, "HURRY_S", 0.0)  # of readers and consumers
+
+    async def go() -> None:
+        async with running_server(tmp_path) as server:
+            client = AsyncClient(server.endpoints["wire"])
+            await client.create_topic("orders", partitions=1)
+            await leave_in_a_hurry(client, client.producer(linger=60), client.producer(linger=60))
+            async with AsyncClient(server.endpoints["wire"]) as other:
+                assert (await other.describe_topic("orders")).total_messages == 40
+
+    run(go())
+    assert warnings_of(caplog) == []
+
+
+def test_what_a_client_left_in_a_hurry_cannot_publish_is_counted_and_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(publishing, "LEAVE_S", 0.5)
+
+    async def go() -> None:
+        client = AsyncClient("127.0.0.1:1")
+        took_s = await leave_in_a_hurry(client, *(client.producer() for _ in range(8)))
+        assert took_s < 6 * publishing.LEAVE_S, "one after the other they take 8"
+
+    run(go())
+    lost = "a producer ended, and what the broker had not confirmed was discarded: 20 messages"
+    assert warnings_of(caplog) == [lost] * 8
+
+
+def test_what_could_not_be_published_in_time_is_counted_when_a_client_is_closed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def go() -> None:
+        client = AsyncClient("127.0.0.1:1", request_timeout=0.02)
+        client.producer().enqueue("orders", "lost")
+        await client.close()
+
+    run(go())
+    assert [each for each in warnings_of(caplog) if "1 messages" in each]
+
+
 def test_an_error_in_a_client_goes_on_and_what_could_not_be_closed_is_a_note(tmp_path: Path) -> None:
     async def fail(address: str) -> None:
         async with AsyncClient(address) as client:
@@ -238,6 +310,9 @@ def test_whatever_is_decided_and_sought_only_errors_of_this_tree_are_raised(tmp_
             async with client.consumer("g", ["orders"], on_ack_error=refused.append) as consumer:
                 batch = await consumer.poll(1)
                 for each in (batch, batch[0]):
+                    for junk in ("no", None, 2):
+                        with pytest.raises(InvalidRequest, match=r"^wait is .*; it is True or False"):
+                            await each.ack(wait=cast(bool, junk))
                     await try_all(refusals, misuses(each.nack))
                     await try_all(refusals, misuses(each.reject))
                     await try_all(refusals, misuses(each.extend, 5))

@@ -25,6 +25,7 @@ from goqueue.wire.codes import CODES, FETCH_BLOCK, PUBLISH_BLOCK
 from goqueue.wire.failures import pack_error
 from goqueue.wire.frames import Welcome
 from tests.unit.client.fake_broker import HOST, ROOMY, Peer, Request, Talk, serving
+from tests.unit.client.watched import watch
 
 METADATA = CODES["metadata"]
 Use = Callable[[Connection], Awaitable[None]]
@@ -319,6 +320,49 @@ def test_aborting_names_the_reason() -> None:
         connection.abort("enough of this")
         with pytest.raises(Unavailable, match="enough of this"):
             await call
+
+    converse(idle, use)
+
+
+# ---------------------------------------------------------------- leaving together
+
+
+def test_calls_made_together_leave_in_one_piece_and_in_their_order() -> None:
+    async def use(connection: Connection) -> None:
+        written = watch(connection)
+        with connection.together():
+            calls = [connection.submit(METADATA, (b"%d" % number,)) for number in range(3)]
+            assert written == []
+        assert written == [3 * (frames.HEADER.size + 1)]
+        calls += [connection.submit(METADATA, (b"%d" % number,)) for number in range(3, 5)]
+        assert written[1:] == [frames.HEADER.size + 1] * 2
+        assert [(await call).payload for call in calls] == [b"0", b"1", b"2", b"3", b"4"]
+
+    converse(echo, use)
+
+
+def test_large_calls_do_not_wait_for_others_to_leave_with() -> None:
+    size = 40 * limits.KIB
+
+    async def use(connection: Connection) -> None:
+        written = watch(connection)
+        with connection.together():
+            calls = [connection.submit(METADATA, (bytes(size),)) for _ in range(3)]
+            assert written == [2 * (frames.HEADER.size + size)]
+        assert [len((await call).payload) for call in calls] == [size] * 3
+
+    converse(echo, use)
+
+
+def test_what_was_to_leave_over_a_connection_that_failed_does_not() -> None:
+    async def use(connection: Connection) -> None:
+        written = watch(connection)
+        with connection.together():
+            call = connection.submit(METADATA, (b"never",))
+            connection.abort("a test")
+        with pytest.raises(Unavailable, match="a test"):
+            await call
+        assert written == []
 
     converse(idle, use)
 

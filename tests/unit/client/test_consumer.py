@@ -448,6 +448,32 @@ def test_a_poll_gives_what_there_is_and_goes_on_with_the_rest(tmp_path: Path) ->
     run(go())
 
 
+@pytest.mark.parametrize(("prefetch", "is_first"), [(8, True), (7, False)])
+def test_who_waits_for_a_little_has_it_before_more_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefetch: int, is_first: bool
+) -> None:
+    async def go() -> None:
+        calls = watch(monkeypatch)
+        async with staged(tmp_path) as stage, stage.consumer(prefetch=prefetch) as consumer:
+            assert consumer._membership.member is not None
+            member_id = consumer._membership.member.member_id
+
+            async def polls_when_it_comes() -> int:
+                assert texts(await consumer.poll()) == ["a"]
+                return calls.polls[member_id]
+
+            waiting = asyncio.ensure_future(polls_when_it_comes())
+            await calls.until(lambda: calls.polls[member_id] > 0)
+            await turns()
+            asked = calls.polls[member_id]
+            await stage.publish("a")
+            assert await waiting == (asked if is_first else asked + 1)
+            await turns()
+            assert calls.polls[member_id] == asked + 1
+
+    run(go())
+
+
 def test_who_gives_up_waiting_loses_nothing(tmp_path: Path) -> None:
     async def go() -> None:
         async with staged(tmp_path) as stage, stage.consumer() as consumer:
@@ -1272,5 +1298,9 @@ def test_a_group_is_moved_with_all_that_it_holds(tmp_path: Path) -> None:
                 for wrong in ({}, {"offset": 1, "to": "latest"}, {"to": "middle"}):
                     with pytest.raises(InvalidRequest):
                         await consumer.seek("orders", **wrong)
+                for name, junk in (("offset", -1), ("offset", True), ("time", True), ("partition", -1)):
+                    place: dict[str, Any] = {"to": "latest"} if name == "partition" else {}
+                    with pytest.raises(InvalidRequest, match=rf"^{name} is {junk}; it is "):
+                        await consumer.seek("orders", **{**place, name: junk})
 
     run(go())

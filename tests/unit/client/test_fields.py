@@ -8,8 +8,8 @@ import pytest
 from msgspec import UNSET
 
 from goqueue.client import fields
-from goqueue.client.fields import as_fields, as_filter, as_handles, as_ids, as_message, as_place, as_time
-from goqueue.model.errors import InvalidRequest
+from goqueue.client.fields import as_fields, as_filter, as_handles, as_ids, as_message, as_place, as_time, by_argument
+from goqueue.model.errors import InvalidRequest, InvalidSetting
 from goqueue.model.jobs import Missed
 from goqueue.model.record import Lane
 from goqueue.model.settings import Fsync
@@ -37,25 +37,69 @@ def test_a_choice_may_be_written_as_text(alias: Any, enum: type[StrEnum]) -> Non
 
 def test_a_time_may_be_written_in_every_way() -> None:
     tokyo = timezone(timedelta(hours=9))
-    assert as_time(NEW_YEAR) == as_time(NEW_YEAR.astimezone(tokyo)) == as_time(NEW_YEAR_MS) == str(NEW_YEAR_MS)
-    assert as_time(NEW_YEAR + timedelta(microseconds=1999)) == str(NEW_YEAR_MS + 1)
-    assert as_time("2026-01-01T00:00:00Z") == "2026-01-01T00:00:00Z"
+    said = "2026-01-01T00:00:00.000Z"
+    assert as_time(NEW_YEAR) == as_time(NEW_YEAR.astimezone(tokyo)) == as_time(NEW_YEAR_MS) == said
+    assert as_time("2026-01-01T00:00:00Z") == as_time("2026-01-01T09:00:00+09:00") == as_time(str(NEW_YEAR_MS)) == said
+    assert as_time(NEW_YEAR + timedelta(microseconds=1999)) == "2026-01-01T00:00:00.001Z"
     assert as_time(None) is None
     with pytest.raises(InvalidRequest, match="no time zone"):
         as_time(datetime(2026, 1, 1))
+    assert as_time("1960-01-01T00:00:00Z") == as_time(-1) == "1970-01-01T00:00:00.000Z"
+    for junk in ("tomorrow", True, 1 << 60):
+        with pytest.raises(InvalidRequest, match=r"^to_time(:| is) "):
+            as_time(junk, "to_time")
 
 
 def test_a_reset_goes_to_one_place() -> None:
     nowhere: dict[str, Any] = {"to": None, "offset": None, "time": None, "ago": None}
     assert as_place(**{**nowhere, "to": "latest"}) == {"to": "latest"}
     assert as_place(**{**nowhere, "offset": 0}) == {"to": "offset", "value": 0}
-    assert as_place(**{**nowhere, "time": NEW_YEAR}) == {"to": "timestamp", "value": str(NEW_YEAR_MS)}
+    assert as_place(**{**nowhere, "time": NEW_YEAR}) == {"to": "timestamp", "value": "2026-01-01T00:00:00.000Z"}
     assert as_place(**{**nowhere, "ago": 90.25}) == {"to": "duration", "value": "1m30s250ms"}
     assert as_place(**{**nowhere, "ago": 0}) == {"to": "duration", "value": "0s"}
     assert as_place(**{**nowhere, "ago": "2h"}) == {"to": "duration", "value": "2h"}
     for places in (nowhere, {**nowhere, "to": "latest", "offset": 0}):
         with pytest.raises(InvalidRequest, match="one place"):
             as_place(**places)
+    for name, junk in (
+        ("to", "offset"),
+        ("offset", -1),
+        ("offset", True),
+        ("offset", "5"),
+        ("time", "x"),
+        ("ago", "x"),
+        ("ago", ""),
+        ("ago", False),
+    ):
+        with pytest.raises(InvalidRequest, match=rf"^{name}(:| is) "):
+            as_place(**{**nowhere, name: junk})
+
+
+@pytest.mark.parametrize(
+    ("said", "field", "renamed"),
+    [
+        (
+            "num_partitions is less than 1; from 1 on",
+            "num_partitions",
+            "partitions is 0, which is less than 1; from 1 on",
+        ),
+        ("message.priority is a number", "message.priority", "priority is 1.5, which is a number"),
+        ("mode cannot be 'x'; it is key", "mode", "mode cannot be 'x'; it is key"),
+        ("filter.offsets[0] is less than 0", "filter.offsets", "offsets[0] is less than 0"),
+        ("a key of filter.offsets is not right", "filter.offsets", "a key of offsets is not right"),
+        ("deliverAt is not right", "deliverAt", "deliver_at is not right"),
+        ("unknown field `x`", "x", "x: unknown field `x`"),
+        ("there is no group", None, "there is no group"),
+    ],
+)
+def test_a_field_that_was_refused_is_called_as_its_argument_with_what_that_was(
+    said: str, field: str | None, renamed: str
+) -> None:
+    refused = InvalidSetting(said)
+    refused.field = field
+    given = {"num_partitions": 0, "message": {"priority": 1.5}, "filter": {"offsets": {"0": [-1]}}, "mode": "x"}
+    found = by_argument(refused, given)
+    assert (type(found), str(found)) == (InvalidSetting, renamed)
 
 
 def message(value: Any, **named: Any) -> Any:

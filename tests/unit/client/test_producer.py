@@ -19,7 +19,7 @@ from goqueue import codec
 from goqueue.client import early, routes, sending
 from goqueue.client import producer as publishing
 from goqueue.client.client import AsyncClient
-from goqueue.client.connection import Connection
+from goqueue.client.connection import CLOSE_TIMEOUT_S, Connection
 from goqueue.client.line import WINDOW
 from goqueue.client.producer import AsyncProducer
 from goqueue.client.receipts import Outcome, Receipt
@@ -47,6 +47,7 @@ from goqueue.wire.codes import CODES, PUBLISH_BLOCK
 from tests.support.broker_server import running_server
 from tests.support.loop import run
 from tests.unit.client.fake_broker import HOST, Fault, Peer, SequenceBroker, serving
+from tests.unit.client.watched import watch
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 NEW_YEAR_MS = 1_767_225_600_000
@@ -647,6 +648,46 @@ def test_a_batch_that_is_full_does_not_wait_for_answers() -> None:
             await producer.flush()
             assert broker.blocks == [names("m", 16)[at : at + 3] for at in range(0, 16, 3)]
             assert broker.names() == names("m", 16)
+
+    run(go())
+
+
+@pytest.mark.parametrize("batch_messages", [1, 1000])
+def test_batches_that_somebody_waits_for_leave_one_by_one(batch_messages: int) -> None:
+    async def go() -> None:
+        broker = MessageBroker(partitions=3)
+        async with faulty(broker, batch_messages=batch_messages) as producer:
+            await producer.prepare("orders")
+            for partition in range(3):
+                await producer.send("orders", b"first", partition=partition)
+            connection = producer.sender._blocks._connection
+            assert connection is not None
+            written = watch(connection)
+            await asyncio.gather(*[send_all(producer, "s", partition=partition) for partition in range(3)])
+            assert len(written) == 3
+
+    run(go())
+
+
+def test_batches_that_nobody_waits_for_leave_in_one_piece() -> None:
+    async def go() -> None:
+        broker = MessageBroker(partitions=3)
+        async with faulty(broker) as producer:
+            await producer.prepare("orders")
+            for partition in range(3):
+                await producer.send("orders", b"first", partition=partition)
+            connection = producer.sender._blocks._connection
+            assert connection is not None
+            written = watch(connection)
+            for flushed in (False, True):
+                for number in range(9):
+                    producer.enqueue("orders", f"e{number}", partition=number % 3)
+                if not flushed:
+                    await broker.until_arrived(6)
+                await producer.flush()
+            assert len(written) == 2
+            assert sorted(broker.blocks[3:6]) == sorted(broker.blocks[6:9])
+            assert sorted(broker.blocks[3:6]) == [["e0", "e3", "e6"], ["e1", "e4", "e7"], ["e2", "e5", "e8"]]
 
     run(go())
 
@@ -1361,8 +1402,34 @@ def test_what_cannot_be_published_in_a_hurry_is_discarded_and_counted(
 
     run(go())
     assert warnings_of(caplog) == [
-        "a producer was left in a hurry: 20 messages that the broker had not confirmed were discarded"
+        "a producer ended, and what the broker had not confirmed was discarded: 20 messages"
     ], "who waits for a message hears of it"
+
+
+def test_what_was_sent_and_is_not_read_is_not_waited_for_beyond_the_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "LEAVE_S", 0.02)
+    patience: list[float] = []
+    close = Connection.close
+
+    async def watched(connection: Connection, patience_s: float = CLOSE_TIMEOUT_S) -> None:
+        patience.append(patience_s)
+        await close(connection, patience_s)
+
+    monkeypatch.setattr(Connection, "close", watched)
+
+    async def go() -> None:
+        broker = MessageBroker()
+        async with faulty(broker) as producer:
+            await producer.prepare("orders")
+            await producer.send("orders", "first")
+            broker.close_gate()
+            producer.enqueue("orders", "never answered")
+            patience.clear()
+            await producer.leave()
+            assert [each <= publishing.LEAVE_S for each in patience] == [True]
+            broker.gate.set()
+
+    run(go())
 
 
 def test_who_is_cancelled_twice_does_not_wait(caplog: pytest.LogCaptureFixture) -> None:

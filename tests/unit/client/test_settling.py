@@ -451,12 +451,13 @@ def test_closing_answers_everybody() -> None:
         await turns()
         await desk.queue.close()
         for future in (under_way, waiting):
+            assert str(future.exception()) == "the consumer was closed before the broker answered"
             assert isinstance(future.exception(), Unavailable)
         assert [(each.offset, each.action) for each in desk.refused] == [(2, "nack")]
         await flush
 
         late = desk.ask(row, 3)
-        with pytest.raises(Unavailable, match="closed"):
+        with pytest.raises(Unavailable, match="closed before this was decided"):
             await late
         await desk.queue.flush()
         await desk.queue.close()

@@ -86,6 +86,19 @@ def test_more_is_wanted_up_to_half_of_the_bytes() -> None:
     assert shelf.stock.room[1] == 1, "one message comes however large it is"
 
 
+def test_an_eighth_of_either_bound_is_little() -> None:
+    shelf = Shelf(max_messages=40)
+    shelf.store(row_of(0, 5))
+    assert shelf.stock.is_low
+    shelf.store(row_of(5, 6))
+    assert not shelf.stock.is_low
+    row = row_of(0, 5)
+    for most, is_low in ((8 * len(row.delivered.block), True), (8 * len(row.delivered.block) - 1, False)):
+        shelf = Shelf(max_messages=100, max_bytes=most)
+        shelf.store(row)
+        assert shelf.stock.is_low is is_low
+
+
 def test_the_row_that_is_handed_out_is_not_counted() -> None:
     shelf = Shelf(max_messages=10)
     shelf.store(row_of(0, 10))

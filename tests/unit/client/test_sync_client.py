@@ -369,6 +369,26 @@ except KeyboardInterrupt:
         assert [message.text for message in reader] == [str(number) for number in range(100)]
 
 
+def test_ctrl_c_in_a_client_publishes_what_was_enqueued(address: str, topic: str) -> None:
+    text = """
+import sys, threading, goqueue, goqueue.client.client
+goqueue.client.client.HURRY_S = 0.0  # of readers and consumers
+address, topic = sys.argv[1:]
+try:
+    with goqueue.Client(address) as client:
+        producer = client.producer(linger=60)
+        for number in range(100):
+            producer.enqueue(topic, str(number), partition=0)
+        print("waiting", flush=True)
+        threading.Event().wait()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    assert interrupted(program(text, address, topic)) == ("interrupted\n", "")
+    with Client(address) as client, client.reader(topic, partitions=[0]) as reader:
+        assert [message.text for message in reader] == [str(number) for number in range(100)]
+
+
 def test_a_program_that_closes_nothing_ends_quietly(address: str, topic: str) -> None:
     text = """
 import gc, sys, goqueue

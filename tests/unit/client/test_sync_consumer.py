@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -151,6 +151,9 @@ def test_delays_that_are_none_are_refused_at_once(client: Client, topic: str) ->
             message.nack(-1)
         with pytest.raises(InvalidRequest):
             message.extend(-1)
+        for each in (message, consumer.poll(1)):
+            with pytest.raises(InvalidRequest, match=r"^wait is 'no'; it is True or False"):
+                each.ack(wait=cast(bool, "no"))
         message.ack(wait=True)
 
 
@@ -309,7 +312,7 @@ def test_a_closed_consumer_gives_nothing_more(client: Client, topic: str) -> Non
         next(consumer)
     with pytest.raises(Unavailable, match="closed"):
         consumer.poll(timeout=1)
-    with pytest.raises(Unavailable, match="closed"):
+    with pytest.raises(Unavailable, match="closed before this was decided"):
         message.ack(wait=True)
 
 

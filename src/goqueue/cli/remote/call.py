@@ -21,6 +21,7 @@ OPERATIONS: Final = sorted(name for name in CODES if not name.endswith("_block")
 """Those that carry JSON."""
 _NAMES: Final = frozenset(("topic", "group", "schedule", "redrive", "name"))
 """Always text, whatever it looks like."""
+_WRITE_ONE: Final = 'write one like \'{"name": "orders"}\''
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -68,8 +69,10 @@ def _read(body: str | None) -> dict[str, Any]:
         return {}
     try:
         return msgspec.json.decode(sys.stdin.buffer.read() if body == "-" else body, type=dict[str, Any])
+    except msgspec.ValidationError:  # it says of what kind it is in words of its own
+        raise InvalidRequest(f"--json is no JSON object; {_WRITE_ONE}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f'--json is no JSON object ({error}); write one like \'{{"name": "orders"}}\'') from None
+        raise InvalidRequest(f"--json is no JSON object ({error}); {_WRITE_ONE}") from None
 
 
 def _split(field: str) -> tuple[str, Any]:

@@ -16,6 +16,7 @@ from goqueue.cli.remote.reading import Range, read
 from goqueue.cli.remote.showing import hint, print_data, seconds
 from goqueue.cli.remote.taking import Outcome, Terms, take
 from goqueue.cli.remote.typed import check_number, typed_duration, typed_time
+from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.groups import Mode
 
@@ -110,6 +111,8 @@ def consume(
         )
         run(lambda broker: _read(broker, topic, wanted, limit, template, show), patient=follow)
         return
+    if visibility is not None:
+        typed_duration("--visibility", visibility, least_ms=limits.MIN_VISIBILITY_MS, most_ms=limits.MAX_VISIBILITY_MS)
     settle, fields = _settling(no_ack, nack, nack_delay, reject)
     join = {"mode": mode, "start": _start(start), "visibility": visibility}
     given = {name: value for name, value in join.items() if value is not None}
@@ -133,6 +136,7 @@ def _settling(
     if reject is not None:
         return "reject", {"reason": reject}
     if nack_delay is not None:
+        typed_duration("--nack-delay", nack_delay, most_ms=limits.MAX_BACKOFF_MS)
         return "nack", {"delay": nack_delay}
     return (None if no_ack else "nack" if nack else "ack"), {}
 

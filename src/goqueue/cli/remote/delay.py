@@ -13,7 +13,7 @@ from goqueue.cli.remote.broker import ask
 from goqueue.cli.remote.chosen import OutputFormat, add, group, output
 from goqueue.cli.remote.names import Limit, Topic, option
 from goqueue.cli.remote.showing import count, hint, lane, print_data, print_fields, show, state, text, when
-from goqueue.cli.remote.typed import typed_time
+from goqueue.cli.remote.typed import typed_duration, typed_time
 from goqueue.model.errors import InvalidRequest
 
 app = group("delay", "List, look at, cancel and reschedule messages that are not due yet.")
@@ -108,6 +108,8 @@ def reschedule(
     """Move a delayed message to another time."""
     if (delay is None) == (at is None):
         raise InvalidRequest("say when it is due: --delay 5m or --at 2026-01-31T12:00:00Z, one of the two")
+    if delay is not None:
+        typed_duration("--delay", delay)
     partition, offset = _found(topic, message)
     due = typed_time("--at", at)
     reply = ask("move_delayed", topic=topic, partition=partition, offset=offset, delay=delay, deliverAt=due)

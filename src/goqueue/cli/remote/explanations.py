@@ -8,6 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from goqueue.client.arguments import rename
 from goqueue.config.nearness import alike
 from goqueue.model.errors import (
     GoQueueError,
@@ -24,8 +25,25 @@ from goqueue.model.errors import (
 LookUp = Callable[[str], Awaitable[dict[str, Any]]]
 
 _SHOWN_NAMES: Final = 8
-_OPTIONS: Final = {"num_partitions": "--partitions", "deliverAt": "--deliver-at", "retention_hours": "--retention"}
-"""Of fields that are called otherwise than their options."""
+_TYPED: Final = {
+    "count": "COUNT",
+    "deliverAt": "--at",
+    "dlq_enabled": "--dlq",
+    "group": "GROUP",
+    "name": "TOPIC",
+    "num_partitions": "--partitions",
+    "receipt_handle": "HANDLE",
+    "receipt_handles": "HANDLE",
+    "redrive": "ID",
+    "retention_hours": "--retention",
+    "schedule": "ID",
+    "timeout": "--for",
+    "timestamp": "--time",
+    "topic": "TOPIC",
+    "topics": "TOPIC",
+    "value": "--to",
+}
+"""Of fields that are called otherwise than their options, or are typed without one."""
 
 
 def unreachable(error: GoQueueError, address: str, source: str) -> GoQueueError:
@@ -63,10 +81,15 @@ async def explain(error: GoQueueError, fields: dict[str, Any], look_up: LookUp) 
         return type(error)(f"{error}; goqueue-cli schedule list shows those there are")
     if isinstance(error, UnknownRedrive):
         return type(error)(f"{error}; the id is what dlq redrive answered")
-    field = error.details.get("field")
-    if type(error) is InvalidRequest and isinstance(field, str):
-        return InvalidRequest(f"{_OPTIONS.get(field) or '--' + field.replace('_', '-')}: {error}")
+    if isinstance(error, InvalidRequest) and error.field is not None:
+        return rename(error, _typed_as(error.field), fields)
     return error
+
+
+def _typed_as(field: str) -> str:
+    """What a field is called on the command line; those of a message or a filter are options like others."""
+    inner = field.removeprefix("message.").removeprefix("filter.")
+    return _TYPED.get(field) or f"--{inner.replace('_', '-').replace('.', '-')}"
 
 
 async def _unknown(

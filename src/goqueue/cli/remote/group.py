@@ -125,6 +125,10 @@ def reset_offsets(
 
     def table(found: dict[str, Any]) -> None:
         _print_offsets(found)
+        asked = place.get("value")
+        elsewhere = [number for number, at in found["offsets"].get(topic, {}).items() if at != asked]
+        if place["to"] == "offset" and elsewhere:
+            note(f"offset {asked} is outside of partition {', '.join(elsewhere)}: there it is the nearer end")
         if dry_run:
             note("nothing was changed; leave --dry-run out to do it")
 

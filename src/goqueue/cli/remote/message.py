@@ -11,6 +11,8 @@ from goqueue.cli.remote.broker import ask
 from goqueue.cli.remote.chosen import add, group
 from goqueue.cli.remote.names import groups, option
 from goqueue.cli.remote.showing import show, text, when
+from goqueue.cli.remote.typed import typed_duration
+from goqueue.model import limits
 
 app = group("message", "Ack, nack, release, reject or extend messages by their receipt handles.")
 
@@ -52,6 +54,8 @@ def nack(
     group: OfGroup = None,
 ) -> None:
     """Give messages back, to be tried again later."""
+    if delay is not None:
+        typed_duration("--delay", delay, most_ms=limits.MAX_BACKOFF_MS)
     _settle(
         "nack" if group is None else "group_nack",
         handles,
@@ -79,6 +83,7 @@ def extend(
     by: Annotated[str, option("--for", "DURATION", "Keep them so long from now on, like 5m.")],
 ) -> None:
     """Keep messages for longer before they are given to somebody else."""
+    typed_duration("--for", by, least_ms=limits.MIN_VISIBILITY_MS, most_ms=limits.MAX_VISIBILITY_MS)
     _settle("extend_visibility", handles, lambda done: f"is kept until {when(done['new_deadline'])}", timeout=by)
 
 

@@ -3,6 +3,8 @@
 from typing import Annotated, Final
 
 from goqueue.cli.remote.names import option
+from goqueue.cli.remote.typed import typed_duration
+from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.record import Lane
 
@@ -31,3 +33,8 @@ def lane_name(typed: str) -> str:
     if typed not in _LANES:
         raise InvalidRequest(f"--priority is {typed!r}; it is critical, high, normal, low or background, or 0 to 4")
     return _LANES[typed]
+
+
+def ttl_ms(typed: str) -> int:
+    """Milliseconds: some, or nothing would ever be delivered."""
+    return typed_duration("--ttl", typed, least_ms=limits.MIN_TTL_MS)

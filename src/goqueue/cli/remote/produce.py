@@ -17,7 +17,7 @@ from goqueue.cli.output import OutputFailed, complain, finish_output, note, show
 from goqueue.cli.remote.broker import Broker, run
 from goqueue.cli.remote.chosen import OutputFormat, add, chosen, output, single
 from goqueue.cli.remote.feed import STANDARD_INPUT, FileSource, fed, read_whole, size_of, standard_input
-from goqueue.cli.remote.message_options import Headers, Key, Partition, Priority, Ttl, header_pairs, lane_name
+from goqueue.cli.remote.message_options import Headers, Key, Partition, Priority, Ttl, header_pairs, lane_name, ttl_ms
 from goqueue.cli.remote.message_rows import unescaped
 from goqueue.cli.remote.names import Topic, option
 from goqueue.cli.remote.outgoing import Batch, Outgoing, from_contents, from_json_lines, from_lines
@@ -114,17 +114,10 @@ def _same(
         "priority": None if priority is None else lane_name(priority),
         "delay": None if delay is None else typed_duration("--delay", delay) / 1000,
         "deliver_at": None if due is None else parse_time(due),
-        "ttl": None if ttl is None else _ttl(ttl) / 1000,
+        "ttl": None if ttl is None else ttl_ms(ttl) / 1000,
         "partition": to,
     }
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _ttl(text: str) -> int:
-    ttl_ms = typed_duration("--ttl", text)
-    if not ttl_ms:
-        raise InvalidRequest(f"--ttl: {text} leaves no time to deliver it; write at least 1ms")
-    return ttl_ms
 
 
 def _source(

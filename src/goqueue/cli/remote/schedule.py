@@ -7,10 +7,11 @@ import typer
 from goqueue.cli.output import note, print_table, say
 from goqueue.cli.remote.broker import ask
 from goqueue.cli.remote.chosen import add, group, with_options
-from goqueue.cli.remote.message_options import Headers, Key, Partition, Priority, Ttl, header_pairs
+from goqueue.cli.remote.message_options import Headers, Key, Partition, Priority, Ttl, header_pairs, lane_name, ttl_ms
 from goqueue.cli.remote.names import Limit, Next, OfTopic, Schedule, Topic, option
 from goqueue.cli.remote.showing import ABSENT, ago, count, headers, hint, lane, print_fields, show, state, text, when
 from goqueue.cli.remote.typed import typed_duration
+from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.jobs import Missed
 
@@ -39,8 +40,11 @@ def _fields(value: str | None, given: dict[str, Any]) -> dict[str, Any]:
     """What the API takes, of the options above: when it runs, and the message if there is anything of one."""
     timing = {name: given[name] for name in ("cron", "every", "time_zone", "missed")}
     if timing["every"] is not None:
-        typed_duration("--every", timing["every"])
-    message = {"value": value, **{name: given[name] for name in ("key", "priority", "partition", "ttl")}}
+        typed_duration("--every", timing["every"], least_ms=limits.MIN_EVERY_MS, most_ms=limits.MAX_EVERY_MS)
+    if given["ttl"] is not None:
+        ttl_ms(given["ttl"])
+    message = {"value": value, **{name: given[name] for name in ("key", "partition", "ttl")}}
+    message["priority"] = None if given["priority"] is None else lane_name(given["priority"])
     message["headers"] = header_pairs(given["header"]) or None
     message = {name: part for name, part in message.items() if part is not None}
     return {name: field for name, field in {**timing, "message": message or None}.items() if field is not None}

@@ -53,11 +53,24 @@ SETTINGS: Final[dict[str, Any]] = {
 }
 
 
+_SPANS: Final = {
+    "visibility_timeout": (limits.MIN_VISIBILITY_MS, limits.MAX_VISIBILITY_MS),
+    "backoff_base": (0, limits.MAX_BACKOFF_MS),
+    "backoff_max": (0, limits.MAX_BACKOFF_MS),
+    "message_ttl": (limits.MIN_TTL_MS, limits.MAX_DURATION_MS),
+}
+"""How long each may be, in milliseconds."""
+
+
 def asked_settings(given: dict[str, Any]) -> dict[str, Any]:
     """The fields of the request; "none" is how the API says that there is no limit."""
     fields = {name: value for name, value in given.items() if value is not None}
     check_number("--backoff-factor", fields.get("backoff_factor"), least=1, most=limits.MAX_BACKOFF_FACTOR)
     check_number("--max-retries", fields.get("max_retries"), least=0, most=limits.MAX_RETRIES)
+    for name, (least_ms, most_ms) in _SPANS.items():
+        text = fields.get(name)
+        if text is not None and not (name == "message_ttl" and text == _NONE):
+            typed_duration(f"--{name.replace('_', '-')}", text, least_ms=least_ms, most_ms=most_ms)
     retention = fields.pop("retention", None)
     if retention is not None:
         fields["retention_hours"] = -1 if retention == _NONE else typed_duration("--retention", retention) / 3_600_000

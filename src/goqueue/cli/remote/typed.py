@@ -3,8 +3,9 @@
 import time
 from math import isfinite
 
+from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
-from goqueue.model.times import parse_duration, parse_span, parse_time, show_time
+from goqueue.model.times import parse_duration, parse_span, parse_time, show_duration, show_time
 
 
 def typed_time(option: str, text: str | None) -> str | None:
@@ -26,12 +27,17 @@ def typed_time(option: str, text: str | None) -> str | None:
         ) from None
 
 
-def typed_duration(option: str, text: str) -> int:
+def typed_duration(option: str, text: str, *, least_ms: int = 0, most_ms: int = limits.MAX_DURATION_MS) -> int:
     """Milliseconds."""
     try:
-        return parse_span(text)
+        duration_ms = parse_span(text)
     except InvalidRequest as error:
         raise InvalidRequest(f"{option}: {error}") from None
+    if not least_ms <= duration_ms <= most_ms:
+        raise InvalidRequest(
+            f"{option} is {text}; it must be from {show_duration(least_ms)} to {show_duration(most_ms)}"
+        )
+    return duration_ms
 
 
 def check_number(option: str, number: float | None, *, least: int, most: int | None = None) -> None:

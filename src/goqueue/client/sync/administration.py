@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType
 
 from goqueue.client.administration import Answer
-from goqueue.client.arguments import Duration, to_json
+from goqueue.client.arguments import Duration, check, to_json
 from goqueue.client.fields import (
     Backoff,
     CleanupPolicyName,
@@ -21,6 +21,7 @@ from goqueue.client.fields import (
     OnExpiryName,
     Priority,
     Reason,
+    as_due,
     as_fields,
     as_filter,
     as_handles,
@@ -74,6 +75,7 @@ class Administration(ABC):
         TopicExists if there is one of that name, InvalidSetting if a setting is out of range. With `exist_ok` one that
         exists is left as it is, whatever its settings, and `created` is False.
         """
+        check(exist_ok=exist_ok)
         try:
             return self._ask(
                 "create_topic",
@@ -331,7 +333,7 @@ class Administration(ABC):
             topic=topic,
             partition=partition,
             offset=offset,
-            **given(delay=delay, deliverAt=as_time(deliver_at, "deliver_at")),
+            **as_due(delay=delay, deliver_at=deliver_at),
         )
 
     # ------------------------------------------------------------------ schedules

@@ -180,7 +180,7 @@ class Client(Administration):
             self.close()
             return
         if not isinstance(error, Exception):
-            self._loop.ends[self] = self._inner.abort  # Ctrl-C: whoever wants to leave now does not wait
+            self._loop.ends[self] = self._inner.leave  # Ctrl-C: whoever wants to leave now does not wait for long
         try:
             self.close()
         except GoQueueError as also:

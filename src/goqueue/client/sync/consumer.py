@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
-from goqueue.client.arguments import Duration, to_delay, to_extension, to_reason
+from goqueue.client.arguments import Duration, check, to_delay, to_extension, to_reason
 from goqueue.client.consumer import ConsumerCore
 from goqueue.client.messages import DeliveredBatch, DeliveredMessage, Row
 from goqueue.client.outgoing import Moment
@@ -46,6 +46,8 @@ class ConsumerMessage(DeliveredMessage):
         self._decide(Action.EXTEND, to_extension(seconds), wait=True)
 
     def _decide(self, action: Action, argument: int = NO_ARGUMENT, reason: str = "", *, wait: bool) -> None:
+        if wait is not False:
+            check(wait=wait)
         if wait:
             self._loop.run(self._decided(action, argument, reason))
             return
@@ -88,6 +90,8 @@ class ConsumerBatch(DeliveredBatch[ConsumerMessage]):
         self._decide(Action.EXTEND, to_extension(seconds), wait=True)
 
     def _decide(self, action: Action, argument: int = NO_ARGUMENT, reason: str = "", *, wait: bool) -> None:
+        if wait is not False:
+            check(wait=wait)
         if wait:
             self._loop.run(self._decided(action, argument, reason))
             return

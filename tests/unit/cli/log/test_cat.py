@@ -169,7 +169,7 @@ def test_a_copy_of_the_files_can_be_read_without_its_indexes(person: Person) -> 
     [
         (["--from-offset", "-1"], "--from-offset is -1; it must be at least 0"),
         (["--limit", "0"], "--limit is 0; it must be at least 1"),
-        (["--limit", "many"], "--limit must be a whole number; see goqueue log cat --help"),
+        (["--limit", "many"], "--limit is 'many'; it must be a whole number; see goqueue log cat --help"),
         (["--from-offset", "5", "--to-offset", "4"], "--from-offset 5 comes after --to-offset 4"),
         (["--from-time", "5", "--to-time", "4"], "--from-time 5 comes after --to-time 4"),
     ],

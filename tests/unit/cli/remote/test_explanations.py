@@ -3,7 +3,6 @@
 import asyncio
 import socket
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
@@ -46,10 +45,27 @@ def test_where_nothing_can_be_looked_up_the_error_stays() -> None:
 def test_a_field_is_called_by_its_option_where_the_error_names_it() -> None:
     error = InvalidRequest("from 1 to 1000")
     assert explained(error, ["x"], num_partitions=0) is error
-    with patch.object(InvalidRequest, "details", {"field": "num_partitions"}):
-        assert str(explained(error, ["x"])) == "--partitions: from 1 to 1000"
-    with patch.object(InvalidRequest, "details", {"field": "max_retries"}):
-        assert str(explained(error, ["x"])) == "--max-retries: from 1 to 1000"
+    error.field = "num_partitions"
+    assert str(explained(error, ["x"])) == "--partitions: from 1 to 1000"
+    error.field = "max_retries"
+    assert str(explained(error, ["x"])) == "--max-retries: from 1 to 1000"
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "said"),
+    [
+        ("name", {"name": "a b"}, "TOPIC is 'a b', which is too bad"),
+        ("count", {"count": 0}, "COUNT is 0, which is too bad"),
+        ("num_partitions", {"num_partitions": 0}, "--partitions is 0, which is too bad"),
+        ("backoff.base", {"backoff": {"base": "x"}}, "--backoff-base is 'x', which is too bad"),
+        ("message.partition", {"message": {"partition": -1}}, "--partition is -1, which is too bad"),
+        ("filter.from_time", {}, "--from-time is too bad"),
+    ],
+)
+def test_an_error_says_what_was_typed_and_no_field(field: str, given: dict[str, Any], said: str) -> None:
+    error = InvalidRequest(f"{field} is too bad")
+    error.field = field
+    assert str(explained(error, ["x"], **given)) == said
 
 
 @pytest.mark.parametrize(

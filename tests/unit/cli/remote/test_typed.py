@@ -33,6 +33,10 @@ def test_a_duration_names_its_option() -> None:
     assert typed_duration("--wait", "2.5") == 2500
     with pytest.raises(InvalidRequest, match=r"^--wait: 'x' is no duration"):
         typed_duration("--wait", "x")
+    assert typed_duration("--for", "12h", least_ms=1, most_ms=43_200_000) == 43_200_000
+    for text in ("0", "13h"):
+        with pytest.raises(InvalidRequest, match=f"^--for is {text}; it must be from 1ms to 12h$"):
+            typed_duration("--for", text, least_ms=1, most_ms=43_200_000)
 
 
 def test_a_number_out_of_its_range_is_refused_by_its_option() -> None:
