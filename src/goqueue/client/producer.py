@@ -229,7 +229,7 @@ class AsyncProducer:
     async def _discard(self, failed_before: int, patience_s: float) -> None:
         """End. So many had failed when it was decided to end; the log says how many more they are then."""
         try:
-            await self._end(patience_s)
+            await self.abort(patience_s)
         finally:
             discarded = self._receipts.unheard - failed_before
             if discarded:
@@ -237,12 +237,8 @@ class AsyncProducer:
                     "a producer ended, and what the broker had not confirmed was discarded: %d messages", discarded
                 )
 
-    async def abort(self) -> None:
-        """End now: what has no answer yet fails."""
-        await self._end(0.0)
-
-    async def _end(self, patience_s: float) -> None:
-        """What was sent, and takes no answer, has so long to leave."""
+    async def abort(self, patience_s: float = 0.0) -> None:
+        """End now: what has no answer yet fails. What was sent, and takes no answer, has so long to leave."""
         self.sender.stop()
         tasks = [*self._routes.close(), *self._early.close(Unavailable("the producer was closed"))]
         await self.sender.close(patience_s)
