@@ -183,8 +183,8 @@ class RunningBroker:
 
     def request(self, method: str, path: str, body: object = None) -> Answer:
         """On a connection that this thread keeps open."""
-        if getattr(self._of_thread, "address", None) != self.http:
-            self._of_thread.client, self._of_thread.address = self.client(), self.http
+        if getattr(self._of_thread, "pid", None) != self.pid:  # another life may have the same address
+            self._of_thread.client, self._of_thread.pid = self.client(), self.pid
         client: HttpClient = self._of_thread.client
         return client.request(method, path, body)
 

@@ -41,7 +41,9 @@ class Letter(NamedTuple):
 
     @property
     def size(self) -> int:
-        return len(self.record.key or b"") + len(self.record.value or b"")
+        record = self.record
+        headers = sum(len(name) + len(value) for name, value in record.headers)
+        return len(record.key or b"") + len(record.value or b"") + headers
 
 
 class Place(NamedTuple):

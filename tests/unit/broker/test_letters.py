@@ -105,11 +105,14 @@ def test_a_page_has_only_so_many_bytes_and_looks_at_only_so_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def go() -> None:
-        async with graveyard(tmp_path) as yard:
+        async with graveyard(tmp_path, partitions=2) as yard:
             await yard.kill(*("x" * 100 for _ in range(10)))
             await yard.kill("last", group="shipping")
+            await yard.kill_records([Record(value=b"x", headers=(("h", b"1" * 99),))] * 4, partition=1)
             dlq = yard.broker.topics.named(DLQ)
             monkeypatch.setattr(limits, "MAX_JSON_READ_BYTES", 250)
+            found, at = await yard.letters.page(dlq, LetterFilter(), Place(1, 0), 1000)
+            assert (len(found), at) == (2, Place(1, 2)), "headers are bytes too"
             found, at = await yard.letters.page(dlq, LetterFilter(), Place(0, 0), 1000)
             assert (len(found), at) == (2, Place(0, 2))
             found, at = await yard.letters.page(dlq, LetterFilter(group="shipping"), Place(0, 10), 1000)
