@@ -8,12 +8,11 @@ could lease messages for a connection that is dead, and `received` of the newer 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from time import perf_counter
 from typing import Final, NamedTuple
 
-from goqueue.base.mark import Mark
 from goqueue.broker.attend import Attendant, Row, Visit
 from goqueue.broker.coordination import Coordination, View
 from goqueue.broker.offsets import Offsets
@@ -157,14 +156,15 @@ class Poller:
         deadline: float | None = None
         while self._is_there(turn) and member.version == known:
             rung = self._coordination.parks.rung
-            there = list(self._deliverable(group, member))
-            seen = {part: partition.log.end_offset for part, partition in there}
-            if await self._has_messages(group, member, there) or not self._is_there(turn) or member.version != known:
+            parts = self._coordination.parts_of(group, member)
+            there = self._deliverable(group, parts)
+            marks = [(partition.log.written, partition.log.end_offset + 1) for _, partition in there]
+            has_messages = self._credit(group, member, parts, 1) > 0 and await self._has_messages(group, member, there)
+            if has_messages or not self._is_there(turn) or member.version != known:
                 break
             if deadline is None:
                 deadline = self._coordination.parks.deadline(timeout_ms / 1000)
             try:
-                marks = self._marks(group, member, seen)
                 if not await self._coordination.parks.wait(group, member, marks, deadline, rung):
                     break
             finally:  # also when whoever asked has left
@@ -190,8 +190,6 @@ class Poller:
 
     async def _has_messages(self, group: Group, member: Member, there: list[tuple[Part, Partition]]) -> bool:
         """Whether one of these partitions has a message that the member may be given."""
-        if self._credit(group, member, 1) <= 0:
-            return False
         for part, partition in there:
             end = partition.log.end_offset
             if member.unreadable.get(part) == end:
@@ -207,6 +205,8 @@ class Poller:
                 sidecar = partition.sidecar or await self._sidecars.made(partition)
                 if sidecar.deliveries.needs_open(group.number, self._epoch(group, part)):
                     return True  # an earlier owner holds something that is about to be taken from it
+                if sidecar.deliveries.is_all_out(group.number, end):
+                    continue
                 if sidecar.ahead(group.number, group.mode) is not None:
                     return True
                 if (await self._attendant.staged(group, partition, 1)).has_staged:
@@ -217,15 +217,9 @@ class Poller:
                 self._pass_over(group, member, part, error)
         return False
 
-    def _marks(self, group: Group, member: Member, seen: dict[Part, int]) -> list[tuple[Mark, int]]:
-        """What moves when there is a message that was not looked at."""
-        return [
-            (partition.log.written, seen.get(part, partition.log.end_offset) + 1)
-            for part, partition in self._deliverable(group, member)
-        ]
-
-    def _deliverable(self, group: Group, member: Member) -> Iterator[tuple[Part, Partition]]:
-        for part in self._coordination.parts_of(group, member):
+    def _deliverable(self, group: Group, parts: Iterable[Part]) -> list[tuple[Part, Partition]]:
+        there = []
+        for part in parts:
             if group.is_revoking(part):
                 continue
             try:
@@ -233,18 +227,19 @@ class Poller:
             except GoQueueError:
                 continue  # it cannot be read; those that can are
             if partition.sidecar_damage is None:
-                yield part, partition
+                there.append((part, partition))
+        return there
 
     def _epoch(self, group: Group, part: Part) -> int:
         return group.epoch(part) if group.mode is Mode.PARTITION else _NO_EPOCH
 
-    def _credit(self, group: Group, member: Member, enough: int) -> int:
-        """How many more messages the member may hold; it need not be exact when there are `enough`.
+    def _credit(self, group: Group, member: Member, parts: Iterable[Part], enough: int) -> int:
+        """How many more messages the member may hold, whose partitions are `parts`; not exact when there are `enough`.
 
         Who commits by itself has done with what it has.
         """
         most = limits.MAX_UNACKED if member.joined.auto_commit_ms is not None else member.joined.max_unacked
-        found = [self._sidecars.of(part) for part in self._coordination.parts_of(group, member)]
+        found = map(self._sidecars.of, parts)
         there = [partition.deliveries for partition in found if partition is not None]
         at_least = most - sum([deliveries.taken_of(group.number) for deliveries in there])
         if at_least >= enough:
@@ -266,12 +261,9 @@ class Poller:
         group, member = turn.group, turn.member
         await self._coordination.sure(group)
         self._check_there(turn)
-        taking = _Taking(min(max_messages, self._credit(group, member, max_messages)), max_bytes)
-        parts = [
-            (part, self._epoch(group, part))
-            for part in self._coordination.parts_of(group, member)
-            if not group.is_revoking(part)
-        ]
+        owned = self._coordination.parts_of(group, member)
+        taking = _Taking(min(max_messages, self._credit(group, member, owned, max_messages)), max_bytes)
+        parts = [(part, self._epoch(group, part)) for part in owned if not group.is_revoking(part)]
         first = member.turn % len(parts) if parts else 0
         rotated = list(enumerate((*parts[first:], *parts[:first]), first + 1))
         urgent = [entry for entry in rotated if len(parts) > 1 and self._is_urgent(group, entry[1][0])]

@@ -135,6 +135,13 @@ class Deliveries:
         low = self._resting.get(group)
         return low is not None and low >= end and group not in self._selections
 
+    def is_all_out(self, group: GroupNumber, end: int) -> bool:
+        """Whether everything up to `end` was delivered, in order, and some of it is not settled: there is nothing new."""
+        active, selection = self._active.get(group), self._selections.get(group)
+        if active is None or selection is None or not active.taken:
+            return False
+        return active.settled.is_plain and selection.is_spent(end)
+
     def is_in_order(self, group: GroupNumber) -> bool:
         """Whether nothing is settled above what is not."""
         active = self._active.get(group)

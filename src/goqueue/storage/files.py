@@ -69,7 +69,7 @@ class OpenFiles:
             if entry is None or entry.file is not file:
                 entry = self._forgotten[id(file)]
             entry.users -= 1
-            if entry.users == 0 and self._forgotten.pop(id(file), None) is not None:
+            if self._forgotten and entry.users == 0 and self._forgotten.pop(id(file), None) is not None:
                 file.close()
             elif len(self._entries) > self._limit:
                 self._shrink(self._limit)

@@ -225,12 +225,13 @@ class Log:
         timestamp = max(now, self._last_timestamp)
         scan = codec.stamp(block, offset=self._tail.end, timestamp=timestamp, producer=producer)
         segment, position, first = self._tail
-        if segment.count and self._is_full(segment, size, len(scan), timestamp):
+        count = len(scan)
+        if segment.count and self._is_full(segment, size, count, timestamp):
             self._roll()
             segment, position, first = self._tail
         self._write(segment, position, block, scan)
-        end = first + len(scan)
-        segment.grow(position + size, end, len(scan), (timestamp, timestamp))
+        end = first + count
+        segment.grow(position + size, end, count, (timestamp, timestamp))
         self._tail = _Tail(segment, position + size, end)
         self._torn = self._unfinished = False
         self._last_timestamp = timestamp
