@@ -136,7 +136,7 @@ class Deliveries:
         return low is not None and low >= end and group not in self._selections
 
     def is_all_out(self, group: GroupNumber, end: int) -> bool:
-        """Whether everything up to `end` was delivered, in order, and some of it is not settled: there is nothing new."""
+        """Whether all up to `end` was delivered, in order, and some of it is not settled: nothing is to be found."""
         active, selection = self._active.get(group), self._selections.get(group)
         if active is None or selection is None or not active.taken:
             return False
