@@ -279,13 +279,17 @@ def test_reflection_is_there_under_both_of_its_names(client: GrpcClient, version
         _reflection.ServerReflectionRequest.SerializeToString,
         _reflection.ServerReflectionResponse.FromString,
     )
-    asked = ({"list_services": "*"}, {"file_containing_symbol": NAME}, {"file_containing_symbol": "no.such.thing"})
-    listed, found, missing = call(iter([_reflection.ServerReflectionRequest(**each) for each in asked]), timeout=20)
+    symbols = (NAME, f"{NAME}.Publish", f"{NAME}.Nothing", "no.such.thing")
+    asked = ({"list_services": "*"}, *({"file_containing_symbol": symbol} for symbol in symbols))
+    listed, found, method, *missing = call(
+        iter([_reflection.ServerReflectionRequest(**each) for each in asked]), timeout=20
+    )
     services = [service.name for service in listed.list_services_response.service]
     assert services == [NAME, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"]
     files = [FileDescriptorProto.FromString(each) for each in found.file_descriptor_response.file_descriptor_proto]
     assert NAME in [f"{file.package}.{service.name}" for file in files for service in file.service]
-    assert missing.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
+    assert method.file_descriptor_response == found.file_descriptor_response
+    assert [each.error_response.error_code for each in missing] == [grpc.StatusCode.NOT_FOUND.value[0]] * 2
 
 
 def _run(script: Path, broker: RunningBroker) -> list[str]:
