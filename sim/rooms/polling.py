@@ -127,14 +127,20 @@ class Poller:
         group = turn.group
         if self._credit(group, turn.member) <= 0:
             return False
-        for part, _ in list(self._deliverable(turn)):
+        for part, epoch in list(self._deliverable(turn)):
             partition = self._core.partitions[part]
             if partition.sidecar is None and partition.data.start_offset == partition.data.end_offset:
                 continue
             yield from self._core.sidecar(partition)
+            if self._is_drained(group, partition, epoch):
+                continue
             if self._core.needs_open(group, partition) or (yield from self._staged(group, partition, 1)).has_staged:
                 return True
         return False
+
+    def _is_drained(self, group: Group, partition: Partition, epoch: int) -> bool:
+        assert partition.sidecar is not None
+        return partition.sidecar.deliveries.is_drained(group.number, epoch, partition.data.end_offset)
 
     def _deliverable(self, turn: Turn) -> Iterator[tuple[Part, int]]:
         """Partitions, and the epochs in which they are this member's."""
@@ -226,6 +232,8 @@ class Poller:
             return []
         yield from self._core.sidecar(partition)
         taken: Messages = []
+        if self._is_drained(turn.group, partition, epoch):
+            return taken
         while len(taken) < budget and self._still(turn, part, epoch):
             messages = yield from self._serve(turn, partition, epoch, budget - len(taken))
             if not messages:

@@ -199,14 +199,13 @@ class Poller:
                     continue  # nobody was ever here, and there is nothing: that needs no sidecar
                 if not partition.delays.pending:
                     return True
-            if partition.sidecar is not None and partition.deliveries.is_drained(group.number, end):
+            epoch = self._epoch(group, part)
+            if partition.sidecar is not None and partition.deliveries.is_drained(group.number, epoch, end):
                 continue
             try:
                 sidecar = partition.sidecar or await self._sidecars.made(partition)
-                if sidecar.deliveries.needs_open(group.number, self._epoch(group, part)):
+                if sidecar.deliveries.needs_open(group.number, epoch):
                     return True  # an earlier owner holds something that is about to be taken from it
-                if sidecar.deliveries.is_all_out(group.number, end):
-                    continue
                 if sidecar.ahead(group.number, group.mode) is not None:
                     return True
                 if (await self._attendant.staged(group, partition, 1)).has_staged:
@@ -331,7 +330,7 @@ class Poller:
             return  # nobody was ever here, and there is nothing: that needs no sidecar
         sidecar = partition.sidecar or await self._sidecars.made(partition)
         deliveries = sidecar.deliveries
-        if deliveries.is_drained(group.number, data.end_offset):
+        if deliveries.is_drained(group.number, epoch, data.end_offset):
             return
         span_ms = visibility_ms or member.joined.visibility_ms or topic.meta.settings.visibility_ms
         still = partial(self._may_serve, turn, part, epoch)

@@ -130,15 +130,17 @@ class Deliveries:
         active = self._active.get(group)
         return active.low if active is not None else self._resting.get(group)
 
-    def is_drained(self, group: GroupNumber, end: int) -> bool:
-        """Whether everything up to `end` is settled: the common case, and nothing is made to find it out."""
-        low = self._resting.get(group)
-        return low is not None and low >= end and group not in self._selections
+    def is_drained(self, group: GroupNumber, assignment_epoch: int, end: int) -> bool:
+        """Whether its owner finds nothing up to `end`: all is settled, or all was delivered, in order, and some is not.
 
-    def is_all_out(self, group: GroupNumber, end: int) -> bool:
-        """Whether all up to `end` was delivered, in order, and some of it is not settled: nothing is to be found."""
+        Those are the common cases, and nothing is made to find it out. Where something is settled above what is not,
+        somebody has to look: there may be holes.
+        """
         active, selection = self._active.get(group), self._selections.get(group)
-        if active is None or selection is None or not active.taken:
+        if active is None:
+            low = self._resting.get(group)
+            return low is not None and low >= end and selection is None
+        if selection is None or not active.taken or active.has_stale_leases(assignment_epoch):
             return False
         return active.settled.is_plain and selection.is_spent(end)
 
