@@ -72,6 +72,7 @@ def results(codec: ModuleType, block: bytes, chance: random.Random) -> list[obje
         columns(scan),
         findings(codec.survey(block)),
         codec.producer_runs(block, scan),
+        codec.transaction_runs(block, scan),
         bounds(codec.select(block, **wanted)),
         outcome(lambda: codec.decode(block)),
         outcome(lambda: codec.decode(block, verified=True)),

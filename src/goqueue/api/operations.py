@@ -9,7 +9,18 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from goqueue.api.handlers import broker, delivery, groups, jobs, producers, publishing, reading, stats, topics
+from goqueue.api.handlers import (
+    broker,
+    delivery,
+    groups,
+    jobs,
+    producers,
+    publishing,
+    reading,
+    stats,
+    topics,
+    transactions,
+)
 from goqueue.api.refusals import refuse
 from goqueue.api.service import Service
 from goqueue.model import limits
@@ -32,6 +43,8 @@ PATH_FIELDS: Final[dict[str, type]] = {
     "offset": int,
     "schedule": str,
     "redrive": str,
+    "transaction": str,
+    "name": str,
 }
 """What may stand in braces in a path. Numbers are checked there, names by whoever looks them up."""
 
@@ -299,6 +312,59 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "reliability_stats", "How deliveries ended, and what is under way", "GET", ("/reliability/stats",),
         shapes.AskStats, shapes.ReliabilityStats, stats.reliability_stats, reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "begin_transaction", "Begin a transaction", "POST", ("/transactions/begin",),
+        shapes.BeginTransaction, shapes.TransactionBegun, transactions.begin_transaction, refusals=(404, 409),
+    ),
+    Operation(
+        "transaction_publish", "Publish one message in a transaction", "POST", ("/transactions/publish",),
+        shapes.TransactionPublish, shapes.PublishResult, transactions.transaction_publish, refusals=(404, 409),
+        request_bytes=limits.MAX_BODY_BYTES,
+    ),
+    Operation(
+        "add_partition", "Say that a partition will have messages of a transaction",
+        "POST", ("/transactions/add-partition",),
+        shapes.AddPartition, shapes.PartitionAdded, transactions.add_partition, refusals=(404, 409),
+    ),
+    Operation(
+        "transaction_ack", "Settle messages if a transaction is committed", "POST", ("/transactions/ack",),
+        shapes.TransactionAck, shapes.Settled, transactions.transaction_ack, refusals=(404, 409),
+    ),
+    Operation(
+        "commit_transaction", "Commit a transaction", "POST", ("/transactions/commit",),
+        shapes.CommitTransaction, shapes.TransactionCommitted, transactions.commit_transaction, refusals=(404, 409),
+    ),
+    Operation(
+        "abort_transaction", "Abort a transaction, or all of a name", "POST", ("/transactions/abort",),
+        shapes.AbortTransaction, shapes.TransactionsAborted, transactions.abort_transaction, refusals=(404, 409),
+        reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "commit_many", "Commit several transactions as one, once per token", "POST", ("/transactions/commit-many",),
+        shapes.CommitMany, shapes.ManyCommitted, transactions.commit_many, refusals=(404, 409),
+        request_bytes=limits.MAX_BODY_BYTES, reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "list_transactions", "List transactions that are open, or ended lately", "GET", ("/transactions",),
+        shapes.ListTransactions, shapes.TransactionList, transactions.list_transactions,
+        reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "transaction_stats", "How many transactions are open, were committed, were aborted and why",
+        "GET", ("/transactions/stats",),
+        shapes.Nothing, shapes.TransactionStats, transactions.transaction_stats,
+    ),
+    Operation(
+        "transaction_token", "The last number that was committed under a name",
+        "GET", ("/transactions/tokens/{name}",),
+        shapes.Nothing, shapes.TokenReply, transactions.transaction_token,
+    ),
+    Operation(
+        "describe_transaction", "Describe a transaction: whose it is, what it has", "GET",
+        ("/transactions/{transaction}",),
+        shapes.Nothing, shapes.ShownTransaction, transactions.describe_transaction, refusals=(404,),
+        reply_bytes=limits.MAX_LIST_BYTES,
     ),
     Operation(
         "create_schedule", "Have a message published again and again", "POST", ("/schedules",),

@@ -34,6 +34,7 @@ from goqueue.broker.sidecars import Sidecars
 from goqueue.broker.statistics import Statistics
 from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
+from goqueue.broker.transactions import TransactionRunner
 from goqueue.delivery.handles import HandleKey
 from goqueue.io.aside import Aside
 from goqueue.io.clock import monotonic_ms, wall_ms
@@ -58,6 +59,7 @@ log = logs.get("broker")
 METADATA_LOG = "metadata"
 GROUPS_LOG = "groups"
 JOBS_LOG = "jobs"
+TRANSACTIONS_LOG = "transactions"
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,12 +164,30 @@ class Broker:
             meters=self.meters,
             on_failure=self.report_failure,
         )
-        self.publisher = Publisher(
-            self._registry, clock, monotonic, self.report_failure, self.report_full, lambda: not store.reserve_spent
-        )
         self.reader = PartitionReader(aside)
         self.group_meters = GroupMeterSet()
         self.sidecars = Sidecars(store, self.topics, aside, clock, monotonic, self.report_failure)
+        self.transactions = TransactionRunner(
+            store=store,
+            log=store.open_log(TRANSACTIONS_LOG, LogSettings(), area="meta"),
+            topics=self.topics,
+            sidecars=self.sidecars,
+            new_producer=self.init_producer,
+            clock=clock,
+            monotonic=monotonic,
+            on_ready=self._wake_ready,
+            on_acked=self._count_acked,
+            on_failure=self.report_failure,
+        )
+        self.publisher = Publisher(
+            self._registry,
+            self.transactions,
+            clock,
+            monotonic,
+            self.report_failure,
+            self.report_full,
+            lambda: not store.reserve_spent,
+        )
         self.alarms = Alarms(
             clock, monotonic, write=self.sidecars.write, on_ready=self._wake_ready, on_lapsed=self._count_lapsed
         )
@@ -260,7 +280,7 @@ class Broker:
         self._housekeeping = Housekeeping(
             store,
             self.topics,
-            (self._host, self.groups.host, jobs.host),
+            (self._host, self.groups.host, jobs.host, self.transactions.host),
             aside,
             clock,
             self.report_failure,
@@ -276,6 +296,7 @@ class Broker:
         await self.groups.start()
         self._groups_follow, self.topics.on_change = self.topics.on_change, self._follow
         self.poller.start()
+        self.transactions.start()
         for topic in self.topics.by_id.values():
             for partition in topic.partitions:
                 self._written(partition)
@@ -290,6 +311,7 @@ class Broker:
         """A topic was opened, has changed, or is gone."""
         self._groups_follow(topic)
         self.schedules.follow(topic)
+        self.transactions.follow(topic)
         is_gone = self.topics.name_of(topic.meta.topic_id) is None
         for partition in topic.partitions:
             if is_gone:
@@ -300,6 +322,7 @@ class Broker:
     async def _retry(self) -> None:
         """Once a second: what could not be done before."""
         self.schedules.look()
+        self.transactions.look()
         await self.groups.retry()
 
     def _written(self, partition: Partition) -> None:
@@ -322,6 +345,11 @@ class Broker:
             self.group_meters.settled(group, topic, "lapsed", lapsed)
             if dead:
                 self.group_meters.died(group, topic, "lapsed", dead)
+
+    def _count_acked(self, partition: Partition, number: GroupNumber, count: int) -> None:
+        group = self._group_name(number)
+        if group:
+            self.group_meters.settled(group, partition.topic.name, "acked", count)
 
     def _group_name(self, number: GroupNumber) -> str:
         group = self.groups.machine.by_number.get(number)
@@ -387,6 +415,7 @@ class Broker:
         await self.schedules.stop()
         await self.redrives.stop()
         await self._undertaker.stop()
+        await self.transactions.stop()
         await self.groups.stop()
         await self.topics.finish()
         try:

@@ -62,9 +62,9 @@ class DelayedMessages:
     async def list(self, topic: OpenTopic, *, skip: int, limit: int) -> tuple[list[Delayed], int]:
         """Those that are pending, by partition and offset, and how many there are in all."""
         found: list[Delayed] = []
-        count = sum(len(partition.delays) for partition in topic.partitions)
+        count = sum(len(_decided(partition)) for partition in topic.partitions)
         for partition in topic.partitions:
-            pending = partition.delays.pending
+            pending = _decided(partition)
             wanted = pending[skip : skip + limit - len(found)] if skip < len(pending) else BitMap64()
             skip = max(skip - len(pending), 0)
             for offset in column(wanted):
@@ -84,6 +84,9 @@ class DelayedMessages:
     async def _look(self, topic: OpenTopic, partition: Partition, offset: int) -> Delayed | None:
         """None when there is no such message, or it was never delayed."""
         if not partition.log.start_offset <= offset < partition.log.end_offset:
+            return None
+        transactions = partition.transactions
+        if offset in transactions.uncommitted or offset in transactions.hidden:
             return None
         try:
             chunk = await self._reader.read(partition, offset, max_bytes=1, max_count=1, to_offset=offset + 1)
@@ -158,6 +161,12 @@ class DelayedMessages:
         self._watch(partition)
         await self._sidecars.safe(partition)
         return await self.get(topic, number, offset)
+
+
+def _decided(partition: Partition) -> BitMap64:
+    """Those that are pending and do not belong to an open transaction."""
+    pending, uncommitted = partition.delays.pending, partition.transactions.uncommitted
+    return pending - uncommitted if uncommitted else pending
 
 
 def _too_late(one: Delayed) -> Conflict:

@@ -125,6 +125,7 @@ class Housekeeping:
             except Exception as error:
                 self._excuse(error)
                 continue
+            partition.transactions.forget_below(partition.log.start_offset)
             if partition.sidecar is not None:
                 partition.deliveries.forget_below(partition.log.start_offset)
             if report.removed_records or report.skipped:

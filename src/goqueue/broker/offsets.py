@@ -16,7 +16,7 @@ from goqueue.broker.read import PartitionReader
 from goqueue.broker.sidecars import Sidecars
 from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
-from goqueue.delivery.commands import ResetTo, Settle, Start
+from goqueue.delivery.commands import PledgeBelow, ResetTo, Settle, Start
 from goqueue.groups.group import Group, Member, Part
 from goqueue.model import limits
 from goqueue.model.errors import GoQueueError, InvalidRequest, OffsetOutOfRange
@@ -69,10 +69,12 @@ class Offsets:
         *,
         generation: int | None = None,
         received: int | None = None,
-    ) -> None:
+        transaction: int | None = None,
+    ) -> list[Partition]:
         """Settle what is this member's; NotOwner names the rest, also of topics that are gone, which is left alone.
 
-        `received` is the last poll whose messages it is about: nothing that was delivered later is settled.
+        `received` is the last poll whose messages it is about: nothing that was delivered later is settled. With a
+        `transaction` it counts if that is committed. Returns the partitions where something may have been settled.
         """
         to = limits.MAX_OFFSET if received is None else received
         self._coordination.touch(member)
@@ -89,7 +91,11 @@ class Offsets:
             if part in refused or partition is None:
                 continue
             if shares or not partition.deliveries.needs_open(group.number, group.epoch(part)):  # else nothing is its
-                self._sidecars.write(partition, Settle(group.number, offset, to, member.member_id if shares else ""))
+                holder = member.member_id if shares else ""
+                if transaction is None:
+                    self._sidecars.write(partition, Settle(group.number, offset, to, holder))
+                else:
+                    self._sidecars.write(partition, PledgeBelow(group.number, offset, transaction, to, holder))
                 settled.append(partition)
         self._coordination.has_room(group, member.member_id)
         await self._coordination.release(group, member)
@@ -102,6 +108,7 @@ class Offsets:
             raise group.refuse(names)
         for damage in filter(None, damages):
             raise damage.with_traceback(None)
+        return settled
 
     def _parts(self, offsets: ByPartition) -> list[tuple[Part, int]]:
         """Checked, before anything is settled."""
@@ -192,7 +199,7 @@ class Offsets:
 
     def _first_behind(self, group: Group, partition: Partition, at: int) -> int:
         """The first offset from `at` on that could be delivered, or was, and is not settled."""
-        passed = partition.delays.pending
+        passed = partition.delays.pending | partition.transactions.uncommitted | partition.transactions.hidden
         if partition.sidecar is not None:
             deliveries = partition.deliveries
             passed = passed | deliveries.cancelled | deliveries.delivery(group.number).settled.above
@@ -209,11 +216,21 @@ class Offsets:
         """Up to where everything is settled, and how many messages that could be delivered are not."""
         start, end = partition.log.start_offset, partition.log.end_offset
         if partition.sidecar is None:
-            return start, end - start - self._delayed(partition, start, end)
+            hidden = partition.transactions.hidden.range_cardinality(start, end) if start < end else 0
+            held = self._delayed(partition, start, end) + self._undecided(partition, start, end)
+            return start, end - start - held - hidden
         low = partition.deliveries.low(group.number)
         committed = start if low is None else low
         unsettled = partition.deliveries.unsettled(group.number, start, end)
-        return committed, unsettled - self._delayed(partition, max(committed, start), end)
+        first = max(committed, start)
+        return committed, unsettled - self._delayed(partition, first, end) - self._undecided(partition, first, end)
+
+    def _undecided(self, partition: Partition, first: int, end: int) -> int:
+        """Messages of open transactions that are not delayed besides."""
+        uncommitted = partition.transactions.uncommitted
+        if not uncommitted or first >= end:
+            return 0
+        return (uncommitted - partition.delays.pending).range_cardinality(first, end)
 
     def _delayed(self, partition: Partition, first: int, end: int) -> int:
         pending = partition.delays.pending

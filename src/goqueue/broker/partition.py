@@ -13,13 +13,13 @@ from pyroaring import BitMap64
 from goqueue import codec
 from goqueue.codec import Field
 from goqueue.codec.layout import REASONS
-from goqueue.delivery.commands import Retries
+from goqueue.delivery.commands import Hide, Retries
 from goqueue.delivery.delays import Delays
 from goqueue.delivery.deliveries import Deliveries
 from goqueue.delivery.sidecar import Sidecar, sidecar_settings
 from goqueue.model.errors import GoQueueError, InvalidRecord, StorageFailed, Unavailable
 from goqueue.model.names import TopicId, format_topic_id, is_dlq
-from goqueue.model.record import Producer
+from goqueue.model.record import Producer, Record
 from goqueue.model.settings import LogSettings
 from goqueue.model.topic import Topic
 from goqueue.producers.sequences import Known, ProducerTable, Run
@@ -28,7 +28,10 @@ from goqueue.storage.delays import DueTimes, delayed
 from goqueue.storage.lane_index import remember
 from goqueue.storage.log import Appended, Log
 from goqueue.storage.store import Store, sidecar_name
+from goqueue.storage.transactions import Run as TransactionRun
+from goqueue.storage.transactions import transactions
 from goqueue.telemetry.meters import Histogram
+from goqueue.transactions.in_partition import Ended, PartitionTransactions
 
 _SEQUENCE_MASK = 2**31 - 1
 _UNKNOWN_TIME = 0
@@ -59,6 +62,7 @@ class Partition:
         "sidecar",
         "sidecar_damage",
         "topic",
+        "transactions",
     )
 
     def __init__(
@@ -72,6 +76,8 @@ class Partition:
         self.append_latency = append_latency
         self.delays = Delays()
         """Messages that are not due yet."""
+        self.transactions = PartitionTransactions()
+        """Messages that belong to open transactions, and what nobody may see."""
         self.sidecar: Sidecar | None = None
         """What groups have done with the messages; None until the first group comes."""
         self.sidecar_damage: GoQueueError | None = None
@@ -101,36 +107,62 @@ class Partition:
                 raise
             except GoQueueError as damage:
                 partition.sidecar_damage = damage
-        partition._find_delays(wall, now)
+        partition._read_views(wall, now)
+        if partition.transactions.hidden:
+            partition._hide(store, wall)
         return partition
 
     def make_sidecar(self, store: Store, wall: int, now: int) -> Sidecar:
         """Also on a full disk. Waits for the disk."""
         name, settings = sidecar_name(self.log_name), sidecar_settings(self.log.settings)
+        delays, uncommitted = self.delays, self.transactions.uncommitted
         return store.spending(
-            lambda: Sidecar.open(store.open_log(name, settings), self.log, wall=wall, now=now, delays=self.delays)
+            lambda: Sidecar.open(
+                store.open_log(name, settings), self.log, wall=wall, now=now, delays=delays, uncommitted=uncommitted
+            )
         )
 
-    def _find_delays(self, wall: int, now: int) -> None:
-        """From the segments' views; what was cancelled or moved the sidecar knows."""
+    def _hide(self, store: Store, wall: int) -> None:
+        """What was aborted, and markers, from groups; the last of them may not have come so far in the life before."""
+        hidden = self.transactions.hidden
+        if self.sidecar is None:
+            self.delays.drop(hidden)
+        else:
+            sidecar = self.sidecar
+            store.spending(lambda: sidecar.host.submit(sidecar.deliveries, Hide(hidden), wall))
+
+    def _read_views(self, wall: int, now: int) -> None:
+        """Delays and transactions; what was cancelled or moved the sidecar knows."""
         cancelled = BitMap64() if self.sidecar is None else self.deliveries.cancelled
         moved = {} if self.sidecar is None else self.deliveries.moved
         start = self.log.start_offset
         for segment in self.log.segments:
             derived = self.log.derived(segment)
             remember(segment, derived)
+            self.transactions.fold(transactions(derived.views).runs())
             offsets, times = delayed(derived.views, segment.base)
             if cancelled or moved or segment.base < start:
                 times = [moved.get(offset, time) for offset, time in zip(offsets, times, strict=True)]
                 kept = [at for at, offset in enumerate(offsets) if offset >= start and offset not in cancelled]
                 offsets, times = [offsets[at] for at in kept], [times[at] for at in kept]
             self.delays.add(offsets, times, wall=wall, now=now)
+        self.transactions.forget_below(start)
 
     @property
     def deliveries(self) -> Deliveries:
         """Of a partition that has a sidecar."""
         assert self.sidecar is not None
         return self.sidecar.deliveries
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether some of the messages are not to be delivered, yet or ever: who looks for some has to look closely."""
+        return bool(self.delays.pending or self.transactions.uncommitted or self.transactions.hidden)
+
+    @property
+    def stable_end(self) -> int:
+        """Ordered reads stop here, at the first message of an open transaction; the end when there is none."""
+        return self.transactions.stable(self.log.end_offset)
 
     @property
     def has_dead_letters(self) -> bool:
@@ -145,11 +177,14 @@ class Partition:
     @property
     def due_times(self) -> DueTimes:
         """As they are now, for the cleaner, which runs in another thread."""
-        pending = self.delays.pending.copy()
+        pending, open_ones = self.delays.pending.copy(), self.transactions.uncommitted.copy()
+        hidden = self.transactions.hidden
         if self.sidecar is None:
-            return DueTimes(pending=pending)
+            return DueTimes(cancelled=hidden.copy(), pending=pending, uncommitted=open_ones)
         deliveries = self.deliveries
-        return DueTimes(dict(deliveries.moved), deliveries.cancelled.copy(), pending, deliveries.taken)
+        return DueTimes(
+            dict(deliveries.moved), deliveries.cancelled | hidden, pending, deliveries.taken, uncommitted=open_ones
+        )
 
     def change_settings(self, topic: Topic, settings: LogSettings) -> None:
         self.topic = topic
@@ -158,14 +193,24 @@ class Partition:
             self.sidecar.log.settings = sidecar_settings(settings)
 
     def append(
-        self, block: memoryview, *, count: int, now: int, producer: Producer | None, monotonic: int | None = None
+        self,
+        block: memoryview,
+        *,
+        count: int,
+        now: int,
+        producer: Producer | None,
+        monotonic: int | None = None,
+        transactional: bool = False,
     ) -> tuple[Placed, ...]:
         """Where the block's `count` messages are. Of what was here before, nothing is appended again.
 
         `monotonic` is the time of a clock that never steps; given when some of the messages are delayed.
+        `transactional`: they belong to a transaction, which is open.
         """
         if producer is None:
             appended = self.log.append(block, now=now)
+            if transactional:
+                self.transactions.fold(_runs(block, appended))
             self._delay(block, appended, now, monotonic)
             return (Placed(count, appended.first_offset, appended.timestamp, False),)
         known = self.producers.check(producer, count).known
@@ -185,6 +230,8 @@ class Partition:
         except InvalidRecord as error:
             index, position = (error.index or 0) + there, error.position + skipped
             raise InvalidRecord(error.reason, index=index, position=position) from None
+        if transactional:
+            self.transactions.fold(_runs(block, appended))
         self._delay(block, appended, now, monotonic)
         self.producers.add(
             Run(
@@ -197,6 +244,12 @@ class Partition:
             )
         )
         return (*placed, Placed(count, appended.first_offset, appended.timestamp, False))
+
+    def mark(self, marker: Record, now: int) -> Ended:
+        """Append what ends a transaction. Only of one that is open here."""
+        block = memoryview(codec.encode([marker]))
+        (ended,) = self.transactions.fold(_runs(block, self.log.append(block, now=now)))
+        return ended
 
     def _delay(self, block: memoryview, appended: Appended, wall: int, now: int | None) -> None:
         if now is not None:
@@ -218,6 +271,10 @@ class Partition:
     def reads_warm(self, offset: int, size: int) -> bool:
         """Whether a read from here finds its records in memory: just written, or read before."""
         return offset >= self.log.segments[-1].base or self.log.is_cached(offset, size)
+
+
+def _runs(block: memoryview, appended: Appended) -> list[TransactionRun]:
+    return [TransactionRun(*run) for run in codec.transaction_runs(block, appended.scan)]
 
 
 def _without_first(block: memoryview, count: int) -> memoryview:

@@ -197,7 +197,7 @@ class Poller:
             if partition.sidecar is None:
                 if partition.log.start_offset == end:
                     continue  # nobody was ever here, and there is nothing: that needs no sidecar
-                if not partition.delays.pending:
+                if not partition.holds_back:
                     return True
             epoch = self._epoch(group, part)
             if partition.sidecar is not None and partition.deliveries.is_drained(group.number, epoch, end):

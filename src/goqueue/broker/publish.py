@@ -7,7 +7,7 @@ What waits is only the answer, on the mark that `acks` asks for.
 from collections.abc import Callable
 from itertools import pairwise
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from goqueue import codec
 from goqueue.broker.partition import GONE, Partition, Placed
@@ -21,7 +21,6 @@ from goqueue.model.errors import (
     InvalidRecord,
     InvalidRequest,
     LogClosed,
-    NotBuilt,
     StorageFailed,
     TooLarge,
     Unavailable,
@@ -37,9 +36,7 @@ _CONTROL: Final = int(Flag.CONTROL)
 _ALLOWED_FIELDS: Final = 1 << Field.EVENT_TIME | 1 << Field.DELIVER_AT | 1 << Field.EXPIRES_AT
 _DELAYED: Final = 1 << Field.DELIVER_AT
 _PRODUCER_FIELDS: Final = 1 << Field.PRODUCER_ID | 1 << Field.PRODUCER_SEQUENCE
-_FIELD_NAMES: Final = {
-    Field.TRANSACTION: "a transaction",
-}
+_TRANSACTION: Final = 1 << Field.TRANSACTION
 _KEPT: Final = (
     "the disk is full, and the space left on it is kept for the commits of consumers; free some and try again"
 )
@@ -63,12 +60,26 @@ class Receipt(NamedTuple):
                 raise Unavailable(GONE) from None
 
 
+class Permits(Protocol):
+    """Says who may publish. Both raise when that is not so."""
+
+    def check_producer(self, producer: Producer) -> None:
+        """Whether it was replaced."""
+
+    def check_block(self, number: int, producer: Producer) -> None:
+        """Whether it may publish in a transaction."""
+
+    def take_part(self, number: int, partition: Partition) -> None:
+        """The partition has messages of it."""
+
+
 class Publisher:
     """Used from one event loop. While there is no `has_room` nothing is appended."""
 
     def __init__(
         self,
         registry: ProducerRegistry,
+        permits: Permits,
         clock: Callable[[], int],
         monotonic: Callable[[], int],
         on_failure: Callable[[StorageFailed], None],
@@ -76,6 +87,7 @@ class Publisher:
         has_room: Callable[[], bool] = lambda: True,
     ) -> None:
         self._registry = registry
+        self._permits = permits
         self._clock = clock
         self._monotonic = monotonic
         self.on_delayed: Callable[[Partition], None] = lambda _: None
@@ -85,18 +97,40 @@ class Publisher:
         self._has_room = has_room
 
     def publish(
-        self, topic: OpenTopic, partition: int, block: memoryview, *, acks: Acks, producer: Producer | None = None
+        self,
+        topic: OpenTopic,
+        partition: int,
+        block: memoryview,
+        *,
+        acks: Acks,
+        producer: Producer | None = None,
+        transaction: int | None = None,
     ) -> Receipt:
-        """Append a block. It is stamped in place; the memory is the caller's again when this returns."""
+        """Append a block. It is stamped in place; the memory is the caller's again when this returns.
+
+        Messages that carry a transaction belong to it; with a producer it is looked up whether they may. Without one
+        the caller has done that for `transaction`.
+        """
         meters = topic.meters
         begun = perf_counter()
         try:
             target = topic.partition(partition)
-            count, fields = self._check(topic, block, producer)
+            count, fields = self._check(topic, block, producer, transaction)
+            if fields & _TRANSACTION:
+                transaction = self._transaction_of(block, count, producer, transaction)
             if not self._has_room():
                 raise DiskFull(_KEPT)
             monotonic = self._monotonic() if fields & _DELAYED else None
-            placed = target.append(block, count=count, now=self._clock(), producer=producer, monotonic=monotonic)
+            placed = target.append(
+                block,
+                count=count,
+                now=self._clock(),
+                producer=producer,
+                monotonic=monotonic,
+                transactional=transaction is not None,
+            )
+            if transaction is not None:
+                self._permits.take_part(transaction, target)
             if monotonic is not None:
                 self.on_delayed(target)
         except GoQueueError as error:
@@ -126,7 +160,9 @@ class Publisher:
         end = max(place.first_offset + place.messages for place in placed)
         return Receipt(placed, acks, Durability.DURABLE, log, end)
 
-    def _check(self, topic: OpenTopic, block: memoryview, producer: Producer | None) -> tuple[int, int]:
+    def _check(
+        self, topic: OpenTopic, block: memoryview, producer: Producer | None, transaction: int | None
+    ) -> tuple[int, int]:
         """How many messages the block has, and which fields; raises when a client may not publish it."""
         survey = codec.survey(block)
         if survey.problem is not Problem.NONE:
@@ -138,14 +174,27 @@ class Publisher:
             raise _too_large(topic.meta.name, block, limit)
         if survey.flags & _CONTROL:
             raise InvalidRequest("control records are the broker's own; clients cannot publish them")
-        allowed = _ALLOWED_FIELDS
+        allowed = _ALLOWED_FIELDS if transaction is None else _ALLOWED_FIELDS | _TRANSACTION
         if producer is not None:
             if not self._registry.knows(producer.producer_id):
                 raise UnknownProducer(f"no producer has the id {producer.producer_id}; initialise one and use its id")
-            allowed |= _PRODUCER_FIELDS
+            self._permits.check_producer(producer)
+            allowed |= _PRODUCER_FIELDS | _TRANSACTION
         if survey.fields & ~allowed:
             raise _refused(survey.fields & ~allowed)
         return survey.count, survey.fields
+
+    def _transaction_of(self, block: memoryview, count: int, producer: Producer | None, given: int | None) -> int:
+        """The one that all messages of the block belong to."""
+        _, numbers = codec.field_values(block, codec.scan(block), Field.TRANSACTION)
+        if len(numbers) != count or numbers.count(numbers[0]) != count:
+            raise InvalidRequest("the messages of one request belong to one transaction, all of them, or to none")
+        number = numbers[0]
+        if producer is not None:
+            self._permits.check_block(number, producer)
+        elif number != given:
+            raise InvalidRequest("the messages belong to another transaction than the request")
+        return number
 
 
 def _too_large(topic: str, block: memoryview, limit: int) -> TooLarge:
@@ -162,9 +211,8 @@ def _too_large(topic: str, block: memoryview, limit: int) -> TooLarge:
 
 
 def _refused(fields: int) -> InvalidRequest:
-    for field, name in _FIELD_NAMES.items():
-        if fields >> field & 1:
-            return NotBuilt(name)
+    if fields & _TRANSACTION:
+        return InvalidRequest("the messages belong to a transaction but the request names no producer")
     if fields & _PRODUCER_FIELDS:
         return InvalidRequest("the messages carry producer fields but the request names no producer")
     if fields >> BLOB_BIT & 1:

@@ -1,5 +1,8 @@
 """Simple reads: by partition, from an offset or a time, without a group; they change nothing.
 
+Ordered reads see what was committed, in the order of offsets: they stop at the first message of an open transaction,
+and leave out what was aborted. Markers of transactions are never seen.
+
 Records that were just written are read on the loop, from the page cache; older ones aside, because a disk may be slow.
 """
 
@@ -7,12 +10,15 @@ import asyncio
 from array import array
 from typing import Final
 
+from goqueue import codec
 from goqueue.broker.partition import GONE, Partition
+from goqueue.codec import Flag
 from goqueue.io.aside import Aside
 from goqueue.io.waiting import reached
 from goqueue.model.errors import LogClosed, Unavailable
 from goqueue.storage.reading import Chunk
 
+_CONTROL: Final = int(Flag.CONTROL)
 _SAMPLES: Final = 8
 """Of offsets that are far apart, so many are looked at to tell whether the page cache has them."""
 
@@ -44,6 +50,22 @@ class PartitionReader:
         except LogClosed:
             raise Unavailable(GONE) from None
 
+    def ordered_now(
+        self, partition: Partition, offset: int, *, max_bytes: int, max_count: int, uncommitted: bool = False
+    ) -> Chunk | None:
+        """Messages that are in memory, as readers may see them; None: use `ordered`."""
+        end = None if uncommitted else partition.stable_end
+        chunk = self.read_now(partition, offset, max_bytes=max_bytes, max_count=max_count, to_offset=end)
+        return None if chunk is None else _visible(partition, offset, chunk, uncommitted)
+
+    async def ordered(
+        self, partition: Partition, offset: int, *, max_bytes: int, max_count: int, uncommitted: bool = False
+    ) -> Chunk:
+        """Messages as readers may see them; with `uncommitted` also those of which nobody knows whether they count."""
+        end = None if uncommitted else partition.stable_end
+        chunk = await self.read(partition, offset, max_bytes=max_bytes, max_count=max_count, to_offset=end)
+        return _visible(partition, offset, chunk, uncommitted)
+
     async def gather(self, partition: Partition, offsets: "array[int]", *, max_bytes: int) -> bytearray | None:
         """Records at offsets that are far apart, with others between them; None: `read` them one by one."""
         log = partition.log
@@ -62,12 +84,35 @@ class PartitionReader:
         except LogClosed:
             raise Unavailable(GONE) from None
 
-    async def wait(self, partition: Partition, offset: int, timeout_s: float) -> None:
-        """Return when there is a record at `offset`, or the time is up."""
+    async def wait(self, partition: Partition, offset: int, timeout_s: float, *, uncommitted: bool = False) -> None:
+        """Return when an ordered read has something at `offset`, or the time is up."""
+        transactions = partition.transactions
         try:
             async with asyncio.timeout(timeout_s):
                 await reached(partition.log.written, offset + 1)
+                while not uncommitted and offset >= partition.stable_end:
+                    await reached(transactions.ended, transactions.ended.value + 1)
         except TimeoutError:
             return
         except LogClosed:
             raise Unavailable(GONE) from None
+
+
+def _visible(partition: Partition, offset: int, chunk: Chunk, uncommitted: bool) -> Chunk:
+    """Without markers, and without what was aborted."""
+    hidden = partition.transactions.hidden
+    if not hidden or not chunk.count or not hidden.range_cardinality(offset, chunk.next_offset):
+        return chunk
+    scan = codec.scan(chunk.data)
+    wanted = array(
+        "q",
+        [
+            at
+            for at, flags in zip(scan.offsets, scan.flags, strict=True)
+            if not flags & _CONTROL and (uncommitted or at not in hidden)
+        ],
+    )
+    if not wanted:
+        return Chunk(memoryview(b""), 0, chunk.next_offset)
+    picked = codec.pick(chunk.data, wanted, max_bytes=len(chunk.data))
+    return Chunk(picked.data, len(picked), chunk.next_offset)

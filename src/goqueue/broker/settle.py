@@ -17,7 +17,7 @@ from goqueue.broker.coordination import Coordination
 from goqueue.broker.partition import Partition
 from goqueue.broker.sidecars import Sidecars
 from goqueue.broker.topics import TopicCatalogue
-from goqueue.delivery.commands import Ack, Claims, Extend, Nack, Nacked, Reject, Release
+from goqueue.delivery.commands import Ack, Claims, Extend, Nack, Nacked, Pledge, Reject, Release
 from goqueue.delivery.handles import Handle
 from goqueue.groups.group import Group, Member, Part
 from goqueue.model.errors import GoQueueError, StaleHandle, UnknownPartition, UnknownTopic
@@ -59,6 +59,11 @@ def reject(detail: str) -> Verdict:
 
 RELEASE: Final = Verdict(lambda group, claims, _: Release(group, claims), None)
 """Not tried: somebody else may have them, and they do not count as delivered."""
+
+
+def pledge(transaction: int) -> Verdict:
+    """An ack that counts if the transaction is committed."""
+    return Verdict(lambda group, claims, _: Pledge(group, claims, transaction), None)
 
 
 def extend(span_ms: int) -> Verdict:
@@ -246,6 +251,18 @@ class Settlement:
 
     async def ack(self, handles: Sequence[Handle]) -> list[Fate]:
         return await self._settle_handles(ACK, handles, lambda *_: Fate())
+
+    async def pledge(
+        self, transaction: int, handles: Sequence[Handle], on_pledged: Callable[[Partition], None]
+    ) -> list[Fate]:
+        """Acks that count if the transaction is committed; the partitions that have some are told."""
+
+        def show(_: Handle, outcome: Outcome) -> Fate:
+            if outcome.partition is not None:
+                on_pledged(outcome.partition)
+            return Fate()
+
+        return await self._settle_handles(pledge(transaction), handles, show)
 
     async def release(self, handles: Sequence[Handle]) -> list[Fate]:
         return await self._settle_handles(RELEASE, handles, lambda *_: Fate())

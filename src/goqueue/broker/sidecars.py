@@ -6,6 +6,7 @@ from typing import Any
 
 from goqueue.broker.partition import GONE, Partition
 from goqueue.broker.topics import TopicCatalogue
+from goqueue.delivery.commands import Hide
 from goqueue.delivery.sidecar import Sidecar, sidecar_settings
 from goqueue.groups.group import Group, Part
 from goqueue.io.aside import Aside
@@ -69,6 +70,8 @@ class Sidecars:
             raise Unavailable(GONE)
         sidecar.log.settings = sidecar_settings(partition.log.settings)  # they may have changed meanwhile
         partition.sidecar = sidecar
+        if partition.transactions.hidden:
+            self.write(partition, Hide(partition.transactions.hidden))
         return sidecar
 
     def _made(self, partition: Partition, done: "asyncio.Task[Sidecar]") -> None:

@@ -87,6 +87,7 @@ class _Unheld(NamedTuple):
 
     pending: BitMap64
     cancelled: BitMap64
+    uncommitted: BitMap64
 
 
 class Statistics:
@@ -198,7 +199,8 @@ class Statistics:
         log, lanes = partition.log, LaneIndex(partition.log)
         start, end = log.start_offset, log.written.value
         if partition.sidecar is None:
-            unheld = _Unheld(partition.delays.pending, BitMap64())
+            transactions = partition.transactions
+            unheld = _Unheld(partition.delays.pending, transactions.hidden, transactions.uncommitted)
             return LaneTally(lanes, Delivery(start), unheld, start=start, end=end)
         deliveries = partition.deliveries
         return LaneTally(lanes, deliveries.delivery(group.number), deliveries, start=start, end=end)

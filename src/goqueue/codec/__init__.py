@@ -33,6 +33,7 @@ __all__ = [
     "select",
     "stamp",
     "survey",
+    "transaction_runs",
     "values",
 ]
 
@@ -71,6 +72,7 @@ if COMPILED:
         select,
         stamp,
         survey,
+        transaction_runs,
         values,
     )
 else:
@@ -88,5 +90,6 @@ else:
         select,
         stamp,
         survey,
+        transaction_runs,
         values,
     )

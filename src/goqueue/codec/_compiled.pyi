@@ -13,6 +13,7 @@ from goqueue.codec.reference import scan as scan
 from goqueue.codec.reference import select as select
 from goqueue.codec.reference import stamp as stamp
 from goqueue.codec.reference import survey as survey
+from goqueue.codec.reference import transaction_runs as transaction_runs
 from goqueue.codec.reference import values as values
 
 CONSTANTS: dict[str, int | bytes]

@@ -685,6 +685,58 @@ cdef inline int64_t sequence_of(int64_t packed) noexcept nogil:
 cdef inline tuple run_of(int64_t producer_id, int64_t packed, int64_t offset, Py_ssize_t count, int64_t timestamp):
     return producer_id, epoch_of(packed), sequence_of(packed), offset, count, timestamp
 
+def transaction_runs(block, scan):
+    """The records with a transaction that `scan` found in `block`, in order, neighbours folded into runs.
+
+    A run is (transaction, first offset, count, flags), of which flags only CONTROL and COMMIT. A record extends the run
+    of the record before it when it has the same transaction and flags, and the next offset.
+    """
+    cdef Bytes view = Bytes(block)
+    cdef array.array flags = scan.flags
+    cdef array.array positions = scan.positions
+    cdef array.array offsets = scan.offsets
+    cdef list runs = []
+    cdef Py_ssize_t i, count = 0  # 0: the record before this one is in no run
+    cdef size_t at
+    cdef uint32_t mask, kind, last_kind = 0
+    cdef int64_t transaction, offset, last_transaction = 0, last_offset = 0, first_offset = 0
+    if not len(positions) == len(offsets) == len(flags):
+        raise ValueError("a scan with columns of different lengths")
+    for i in range(len(flags)):
+        mask = 0
+        if flags.data.as_uchars[i] & EXTENSION:
+            at = positions.data.as_uints[i]
+            if at + FIELDS_AT > view.size:
+                raise ValueError("the scan is not of this block")
+            mask = load16(view.data + at + MASK_AT)
+        if not (mask >> TRANSACTION) & 1:
+            if count:
+                runs.append((last_transaction, first_offset, count, last_kind))
+                count = 0
+            continue
+        at += field_at(mask, TRANSACTION)
+        if at + FIELD_BYTES > view.size:
+            raise ValueError("the scan is not of this block")
+        transaction = load64(view.data + at)
+        offset = offsets.data.as_longlongs[i]
+        kind = flags.data.as_uchars[i] & (CONTROL | COMMIT)
+        if (
+            count and transaction == last_transaction and kind == last_kind
+            and offset > last_offset and offset - 1 == last_offset  # in this order nothing can overflow
+        ):
+            count += 1
+        else:
+            if count:
+                runs.append((last_transaction, first_offset, count, last_kind))
+            count = 1
+            first_offset = offset
+        last_transaction = transaction
+        last_kind = kind
+        last_offset = offset
+    if count:
+        runs.append((last_transaction, first_offset, count, last_kind))
+    return runs
+
 def milestones(scan, *, int64_t base, int64_t start, int64_t since, int64_t interval):
     """Index points: relative offsets ('I'), file positions ('I') and timestamps ('q') of some of the records.
 

@@ -370,6 +370,28 @@ def _producer_fields(block: memoryview, position: int) -> tuple[int, int, int] |
     return producer_id, producer_epoch, sequence
 
 
+def transaction_runs(block: Block, scan: Scan) -> list[tuple[int, int, int, int]]:
+    """The records with a transaction that `scan` found in `block`, in order, neighbours folded into runs.
+
+    A run is (transaction, first offset, count, flags), of which flags only CONTROL and COMMIT. A record extends the run
+    of the record before it when it has the same transaction and flags, and the next offset.
+    """
+    if not len(scan.positions) == len(scan.offsets) == len(scan.flags):
+        raise ValueError("a scan with columns of different lengths")
+    ordinals, transactions = field_values(block, scan, Field.TRANSACTION)
+    runs: list[tuple[int, int, int, int]] = []
+    expected: tuple[int, int, int, int] | None = None
+    for ordinal, transaction in zip(ordinals, transactions, strict=True):
+        offset, flags = scan.offsets[ordinal], int(scan.flags[ordinal] & (Flag.CONTROL | Flag.COMMIT))
+        if (ordinal, transaction, offset, flags) == expected:
+            _, first, count, _ = runs[-1]
+            runs[-1] = (transaction, first, count + 1, flags)
+        else:
+            runs.append((transaction, offset, 1, flags))
+        expected = (ordinal + 1, transaction, offset + 1, flags)
+    return runs
+
+
 def milestones(
     scan: Scan, *, base: int, start: int, since: int, interval: int
 ) -> tuple["array[int]", "array[int]", "array[int]"]:

@@ -188,6 +188,40 @@ class Bury(msgspec.Struct, frozen=True):
     below: int
 
 
+# --- transactions
+
+
+class Pledge(msgspec.Struct, frozen=True):
+    """Done with, if a transaction commits. Replies with the claims that were refused."""
+
+    group: GroupNumber
+    claims: Claims
+    transaction: int
+
+
+class PledgeBelow(msgspec.Struct, frozen=True):
+    """The same for what a commit would settle. See `Settle`."""
+
+    group: GroupNumber
+    below: int
+    transaction: int
+    to: int = limits.MAX_OFFSET
+    holder: str = ""
+
+
+class Redeem(msgspec.Struct, frozen=True):
+    """A transaction has ended. Replies with how many messages each group is done with, or tries again."""
+
+    transaction: int
+    commits: bool
+
+
+class Hide(msgspec.Struct, frozen=True):
+    """There are no messages at these offsets, for anybody: they were aborted, or are markers of transactions."""
+
+    offsets: BitMap64
+
+
 # --- delayed messages
 
 

@@ -32,7 +32,9 @@ from goqueue.delivery.records import (
     Leased,
     Moved,
     Opened,
+    Pledged,
     Reason,
+    Redeemed,
     Released,
     Reset,
     Returned,
@@ -58,6 +60,9 @@ class State(Protocol):
     def outbox(self) -> Outbox: ...
     @property
     def pending(self) -> BitMap64: ...
+    @property
+    def cancelled(self) -> BitMap64: ...
+    def pledged(self, transaction: int) -> dict[GroupNumber, int]: ...
 
 
 def decide(state: State, command: Any, now: int) -> Decision:
@@ -249,6 +254,31 @@ def _bury(state: State, command: commands.Bury, _now: int) -> Decision:
     return _decided(Buried(command.below)) if command.below > state.outbox.first else _NOTHING
 
 
+# --- transactions
+
+
+def _pledge(state: State, command: commands.Pledge, _now: int) -> Decision:
+    good, refused = _check(state.delivery(command.group), command.claims, Delivery.of_poll)
+    events = [Pledged(command.group, command.transaction, pack(good))] if good else []
+    return Decision(list(map(records.encode, events)), refused)
+
+
+def _pledge_below(state: State, command: commands.PledgeBelow, _now: int) -> Decision:
+    offsets = state.delivery(command.group).below(command.below, command.to, command.holder)
+    return _decided(Pledged(command.group, command.transaction, pack(offsets))) if offsets else _NOTHING
+
+
+def _redeem(state: State, command: commands.Redeem, _now: int) -> Decision:
+    pledged = state.pledged(command.transaction)
+    events = [Redeemed(command.transaction, command.commits)] if pledged else []
+    return Decision(list(map(records.encode, events)), pledged)
+
+
+def _hide(state: State, command: commands.Hide, _now: int) -> Decision:
+    offsets = command.offsets - state.cancelled
+    return _decided(Cancelled(pack(offsets))) if offsets else _NOTHING
+
+
 # --- delayed messages
 
 
@@ -285,6 +315,10 @@ _DECISIONS: Final[dict[type, Callable[[State, Any, int], Decision]]] = {
     commands.Release: _release,
     commands.Lapse: _lapse,
     commands.Bury: _bury,
+    commands.Pledge: _pledge,
+    commands.PledgeBelow: _pledge_below,
+    commands.Redeem: _redeem,
+    commands.Hide: _hide,
     commands.Cancel: _cancel,
     commands.Move: _move,
 }

@@ -39,7 +39,9 @@ from goqueue.delivery.records import (
     Moved,
     Numbered,
     Opened,
+    Pledged,
     Postponed,
+    Redeemed,
     Released,
     Reset,
     Resting,
@@ -65,9 +67,11 @@ class Deliveries:
 
     name = "delivery"
 
-    def __init__(self, delays: Delays | None = None) -> None:
+    def __init__(self, delays: Delays | None = None, uncommitted: BitMap64 | None = None) -> None:
         self.delays = Delays() if delays is None else delays
         """Soft: what is delayed and not due."""
+        self.uncommitted = BitMap64() if uncommitted is None else uncommitted
+        """Soft, and somebody else's: what belongs to open transactions."""
         self._running = RunningHolds()
         """Soft: when holds are over."""
         self._changes: dict[type, Callable[[Any], None]] = {
@@ -89,6 +93,8 @@ class Deliveries:
             Numbered: self._apply_numbered,
             Doomed: self._apply_doomed,
             Buried: self._apply_buried,
+            Pledged: self._apply_pledged,
+            Redeemed: self._apply_redeemed,
             Cancelled: self._apply_cancelled,
             Moved: self._apply_moved,
             Resting: self._apply_resting,
@@ -139,15 +145,35 @@ class Deliveries:
         active, selection = self._active.get(group), self._selections.get(group)
         if active is None:
             low = self._resting.get(group)
-            return low is not None and low >= end and selection is None
-        if selection is None or not active.taken or active.has_stale_leases(assignment_epoch):
+            if low is None or selection is None:
+                return low is not None and low >= end
+            return self.is_held(low) and selection.is_spent(end)
+        if selection is None or active.has_stale_leases(assignment_epoch):
             return False
-        return active.settled.is_plain and selection.is_spent(end)
+        is_clear = self.is_held(active.low) or (active.settled.is_plain and bool(active.taken))
+        return is_clear and selection.is_spent(end)
 
     def is_in_order(self, group: GroupNumber) -> bool:
-        """Whether nothing is settled above what is not."""
+        """Whether nothing is settled above what is not, or it is known what keeps the group from going on."""
         active = self._active.get(group)
-        return active is None or active.settled.is_plain
+        return active is None or active.settled.is_plain or self.is_held(active.low)
+
+    def is_held(self, offset: int) -> bool:
+        """Whether its time has not come, or its transaction is open: for all groups."""
+        return offset in self.uncommitted or offset in self.delays.pending
+
+    def pledged(self, transaction: int) -> dict[GroupNumber, int]:
+        """How many messages groups are done with if it commits."""
+        return {
+            group: len(delivery.pledges[transaction].offsets)
+            for group, delivery in self._active.items()
+            if transaction in delivery.pledges
+        }
+
+    @property
+    def pledged_to(self) -> set[int]:
+        """Transactions that something is pledged to."""
+        return {transaction for delivery in self._active.values() for transaction in delivery.pledges}
 
     def delivery(self, group: GroupNumber) -> Delivery:
         """To look at, not to change."""
@@ -244,7 +270,8 @@ class Deliveries:
         if found is None:
             delivery = self.delivery(group)
             keyed = mode is Mode.KEY
-            found = KeyedSelection(delivery.low, self._keys_of(delivery)) if keyed else Selection(delivery.low)
+            low = delivery.low
+            found = KeyedSelection(low, self._keys_of(delivery), self.uncommitted) if keyed else Selection(low)
             self._selections[group] = found
         return found
 
@@ -267,10 +294,14 @@ class Deliveries:
     def fire(self, *, wall: int, now: int, limit: int) -> BitMap64:
         """Delayed messages that are due from now on, for every group."""
         fired = self.delays.fire(wall=wall, now=now, limit=limit)
-        if fired:
-            for group, selection in self._selections.items():
-                selection.free(ready_of(fired.copy(), self.delivery(group), self))
+        self.free_all(fired)
         return fired
+
+    def free_all(self, offsets: BitMap64) -> None:
+        """They may be delivered from now on, to every group: they are due, or their transaction was committed."""
+        if offsets:
+            for group, selection in self._selections.items():
+                selection.free(ready_of(offsets.copy(), self.delivery(group), self))
 
     def _free(self, group: GroupNumber, offsets: BitMap64) -> None:
         selection = self._selections.get(group)
@@ -500,6 +531,24 @@ class Deliveries:
             delivery = self._active.get(group)
             if delivery is not None and (mine := offsets & delivery.dead):
                 self._settle(group, delivery, mine)
+
+    def _apply_pledged(self, event: Pledged) -> None:
+        delivery = self._active[event.group]
+        offsets = unpack(event.offsets)
+        delivery.pledge(event.transaction, offsets)
+        self._running.drop_ended(delivery)
+        selection = self._selections.get(event.group)
+        if selection is not None:  # a handle is good until the message is delivered again
+            selection.withdraw(offsets)
+
+    def _apply_redeemed(self, event: Redeemed) -> None:
+        for group, delivery in list(self._active.items()):
+            if event.transaction not in delivery.pledges:
+                continue
+            if event.commits:
+                self._settle(group, delivery, delivery.pledged(event.transaction))
+            else:
+                self._free(group, delivery.unpledge(event.transaction))
 
     # --- changes to what is the same for all groups
 

@@ -1,13 +1,14 @@
 """One group on one partition: what it was delivered, what of that it settled, and what it has to try again.
 
-Every offset of the partition is in exactly one place: *settled*; *leased*, delivered and not settled yet; *waiting*,
-because its delivery failed and its time has not come; *dead*, on its way to the dead-letter topic; or none of these:
-then it is *ready*, unless it is delayed or cancelled for all groups, which is not known here.
+Every offset of the partition is in exactly one place: *settled*; *leased*, delivered and not settled yet; *pledged*,
+settled if a transaction commits; *waiting*, because its delivery failed and its time has not come; *dead*, on its way
+to the dead-letter topic; or none of these: then it is *ready*, unless it is delayed, undecided or cancelled for all
+groups, which is not known here.
 
 A delivery that failed is remembered as a try. A handle, that is a poll and an offset, may settle the offset as long as
 the poll is the last one that was delivered it, also when the lease has lapsed since; giving it back ends that.
 
-Invariants: leased, waiting, dead and settled offsets are apart; `taken` is all of the first three.
+Invariants: leased, pledged, waiting, dead and settled offsets are apart; `taken` is all of the first four.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +18,7 @@ from pyroaring import BitMap64
 
 from goqueue.base.offset_sets import column, cut_below, cut_from, pack, ranged, unpack, within
 from goqueue.delivery.holds import Hold, Lease, Wait
-from goqueue.delivery.records import Delivered, HeldLease, HeldTry, HeldWait, Leased
+from goqueue.delivery.records import Delivered, HeldLease, HeldPledge, HeldTry, HeldWait, Leased
 from goqueue.delivery.settled import SettledSet
 from goqueue.delivery.tries import Tries, Try
 from goqueue.model.names import GroupNumber
@@ -26,10 +27,21 @@ _NO_EPOCH: Final = 0
 _NO_POLL: Final = 0
 
 
+class Pledge:
+    """What is settled if a transaction commits."""
+
+    __slots__ = ("counted", "offsets")
+
+    def __init__(self, offsets: BitMap64, counted: BitMap64) -> None:
+        self.offsets = offsets
+        self.counted = counted
+        """Those whose lease had lapsed: that delivery is among the tries already."""
+
+
 class Delivery:
     """Changed only by what the sidecar log says."""
 
-    __slots__ = ("assignment_epoch", "dead", "ended", "keys", "leases", "settled", "taken", "tries", "waits")
+    __slots__ = ("assignment_epoch", "dead", "ended", "keys", "leases", "pledges", "settled", "taken", "tries", "waits")
 
     def __init__(self, low: int) -> None:
         self.settled = SettledSet(low)
@@ -37,6 +49,8 @@ class Delivery:
         """Of the owner who was last delivered something."""
         self.leases: dict[int, list[Lease]] = {}
         """By poll, in the order in which they were made. One poll has several when some of it was extended."""
+        self.pledges: dict[int, Pledge] = {}
+        """By transaction."""
         self.waits: list[Wait] = []
         self.tries = Tries()
         """Of what is not settled and was delivered before, not counting a lease that lasts."""
@@ -209,6 +223,10 @@ class Delivery:
         self.ended += [wait for wait in self.waits if not wait.offsets]
         self.waits = [wait for wait in self.waits if wait.offsets]
         self.dead -= offsets
+        for transaction, pledge in list(self.pledges.items()):
+            pledge.offsets -= offsets
+            if not pledge.offsets:
+                del self.pledges[transaction]
 
     def _keep_leases(self, poll: int, leases: list[Lease]) -> None:
         """Those that still hold something."""
@@ -240,6 +258,32 @@ class Delivery:
         self.waits.append(wait)
         self.taken |= offsets
         return wait
+
+    def pledge(self, transaction: int, offsets: BitMap64) -> None:
+        """Nobody is delivered them until the transaction ends, and no handle may settle them any more."""
+        leased = BitMap64()
+        for lease in self._all_leases():
+            leased |= lease.offsets & offsets
+        self._let_go(leased)
+        lapsed = offsets - leased
+        for offset in column(lapsed):
+            self.tries[offset] = self.tries[offset]._replace(poll=_NO_POLL)
+        found = self.pledges.setdefault(transaction, Pledge(BitMap64(), BitMap64()))
+        found.offsets |= offsets
+        found.counted |= lapsed
+        self.taken |= offsets
+
+    def pledged(self, transaction: int) -> BitMap64:
+        found = self.pledges.get(transaction)
+        return BitMap64() if found is None else found.offsets.copy()
+
+    def unpledge(self, transaction: int) -> BitMap64:
+        """It was aborted: they are ready again, and the delivery counts."""
+        pledge = self.pledges[transaction]
+        offsets, counted = pledge.offsets.copy(), pledge.counted
+        self._let_go(offsets)
+        self.tries.fail(offsets - counted, _NO_POLL)
+        return offsets
 
     def wait_over(self, wait: Wait) -> None:
         """Its time has come: they are ready. That is not written down; it can be told from the time."""
@@ -333,6 +377,10 @@ class Delivery:
             tuple(HeldTry(offset, *each) for offset, each in self.tries.items()),
             pack(self.dead),
             tuple(self.keys.items()),
+            tuple(
+                HeldPledge(transaction, pack(pledge.offsets), pack(pledge.counted))
+                for transaction, pledge in self.pledges.items()
+            ),
         )
 
     @classmethod
@@ -349,6 +397,10 @@ class Delivery:
             wait = Wait(unpack(waiting.offsets), waiting.until, waiting.span_ms)
             delivery.waits.append(wait)
             delivery.taken |= wait.offsets
+        for held_pledge in record.pledges:
+            pledge = Pledge(unpack(held_pledge.offsets), unpack(held_pledge.counted))
+            delivery.pledges[held_pledge.transaction] = pledge
+            delivery.taken |= pledge.offsets
         delivery.dead = unpack(record.dead)
         delivery.taken |= delivery.dead
         delivery.tries = Tries({held.offset: Try(held.deliveries, held.poll) for held in record.tries})

@@ -5,7 +5,8 @@ are found by reading ahead of the lanes, so whoever asks is told what to read, a
 line is bounded: when there are too many, reading ahead waits until some are settled. Lanes are served among the heads.
 
 Keys are told apart by a hash of 32 bits: two keys that share one share a line, which costs time, never order. Messages
-without a key are never in line. A delayed message joins its key's line when it is due.
+without a key are never in line. A delayed message joins its key's line when it is due. One of an open transaction is in
+line from the first, and holds up who is behind it until the transaction ends.
 """
 
 from collections import deque
@@ -16,7 +17,7 @@ from pyroaring import BitMap64
 from goqueue.base.offset_sets import column, cut_below, cut_from, gathered, within
 from goqueue.codec import Flag, Scan
 from goqueue.delivery.delivery import Delivery
-from goqueue.delivery.selection import Held, Selection, ready_of
+from goqueue.delivery.selection import Held, Selection, lining_up
 from goqueue.model import limits
 from goqueue.model.record import Lane
 from goqueue.storage.lane_index import LaneIndex
@@ -49,11 +50,25 @@ class _InLine(NamedTuple):
 class KeyedSelection(Selection):
     """Of one group in key mode on one partition."""
 
-    __slots__ = ("_cursor", "_has_read", "_heads", "_heads_of", "_in_line", "_lines", "_start", "_unread")
+    __slots__ = (
+        "_cursor",
+        "_has_read",
+        "_heads",
+        "_heads_of",
+        "_in_line",
+        "_lines",
+        "_start",
+        "_uncommitted",
+        "_unread",
+    )
 
-    def __init__(self, low: int, keys: dict[int, int]) -> None:
-        """`keys` are those of the messages that were delivered and are not settled: each is its key's head."""
+    def __init__(self, low: int, keys: dict[int, int], uncommitted: BitMap64) -> None:
+        """`keys` are those of the messages that were delivered and are not settled: each is its key's head.
+
+        `uncommitted` is looked at: what belongs to open transactions.
+        """
         super().__init__(low)
+        self._uncommitted = uncommitted
         self._cursor = low
         """Everything below was read, or is unread and delayed."""
         self._heads: dict[int, int] = {}
@@ -76,12 +91,12 @@ class KeyedSelection(Selection):
     # --- what happens outside
 
     def free(self, offsets: BitMap64) -> None:
-        """Heads that were delivered before can be picked again; others are delayed ones that are due."""
+        """Heads can be picked, or picked again; who is in line is; others are to be read: they were delayed."""
         self.settle(within(offsets, 0, self._start))  # retention went past them while somebody had them
         offsets = within(offsets, self._start, limits.MAX_OFFSET)
         known = BitMap64([offset for offset in column(offsets) if offset in self._heads])
         self._unsorted |= known
-        unknown = offsets - known
+        unknown = offsets - known - self._in_line
         cut_from(unknown, self._cursor)  # from there on they are read anyway
         self._unread |= unknown
 
@@ -120,9 +135,14 @@ class KeyedSelection(Selection):
             head = line.popleft()
             self._in_line.discard(head.offset)
             self._lead(head.offset, key)
-            self._staged[head.lane].add(head.offset)
+            self._stage(head.offset, head.lane)
         else:
             del self._lines[key]
+
+    def _stage(self, offset: int, lane: int) -> None:
+        """It can be picked, now or when its transaction is committed."""
+        if offset not in self._uncommitted:
+            self._staged[lane].add(offset)
 
     @property
     def is_idle(self) -> bool:
@@ -172,26 +192,26 @@ class KeyedSelection(Selection):
         """Records that were read from `first` on: each gets into its key's line, if it may be delivered at all."""
         if first == self._cursor:  # else another poll was faster
             self._cursor = next_offset
-            self._line_up(scan, ready_of(gathered(scan.offsets), delivery, held))
+            self._line_up(scan, lining_up(gathered(scan.offsets), delivery, held))
 
     def feed_some(self, scan: Scan, read: BitMap64, delivery: Delivery, held: Held) -> None:
         """The same for some whose keys were not known."""
         wanted = read & self._unread
         self._unread -= read
-        self._line_up(scan, ready_of(gathered(scan.offsets) & wanted, delivery, held))
+        self._line_up(scan, lining_up(gathered(scan.offsets) & wanted, delivery, held))
 
-    def _line_up(self, scan: Scan, ready: BitMap64) -> None:
-        ready -= self._reserved
+    def _line_up(self, scan: Scan, wanted: BitMap64) -> None:
+        wanted -= self._reserved
         for offset, key, lane, flags in zip(scan.offsets, scan.key_hashes, scan.lanes, scan.flags, strict=True):
-            if offset not in ready:
+            if offset not in wanted:
                 continue
             key = key or _HASH_OF_ZERO
             if flags & (_NO_KEY | _CONTROL) or offset in self._heads:
-                self._staged[lane].add(offset)
+                self._stage(offset, lane)
             elif key not in self._lines:
                 self._lines[key] = deque()
                 self._lead(offset, key)
-                self._staged[lane].add(offset)
+                self._stage(offset, lane)
             else:
                 self._lines[key].append(_InLine(offset, lane))
                 self._in_line.add(offset)

@@ -225,6 +225,14 @@ class HeldTry(NamedTuple):
     poll: int
 
 
+class HeldPledge(NamedTuple):
+    """Done with if a transaction commits. The last delivery of those that are `counted` is among the tries."""
+
+    transaction: int
+    offsets: bytes
+    counted: bytes
+
+
 class Delivered(_Event, frozen=True, array_like=True, tag=22):
     """All there is to know about one group that is not resting."""
 
@@ -240,6 +248,7 @@ class Delivered(_Event, frozen=True, array_like=True, tag=22):
     """On their way to the dead-letter topic."""
     keys: tuple[tuple[int, int], ...]
     """Offset and hash of the key of what is not settled, in key mode."""
+    pledges: tuple[HeldPledge, ...] = ()
 
 
 class HeldDeath(NamedTuple):
@@ -279,10 +288,25 @@ class Numbered(_Event, frozen=True, array_like=True, tag=26):
     poll: int
 
 
+class Pledged(_Event, frozen=True, array_like=True, tag=27):
+    """The group is done with these if a transaction commits; until it ends nobody is delivered them."""
+
+    group: GroupNumber
+    transaction: int
+    offsets: bytes
+
+
+class Redeemed(_Event, frozen=True, array_like=True, tag=28):
+    """A transaction has ended: what was pledged to it is settled, or is to be delivered again."""
+
+    transaction: int
+    commits: bool
+
+
 Event = (
     Fenced | Started | Opened | Settled | Returned | Skipped | Reset | Forgotten | Abandoned
     | Leased | Done | Deferred | Lapsed | Extended | Doomed | Buried | Cancelled | Moved
-    | Resting | Delivered | Mourned | Postponed | Released | Numbered
+    | Resting | Delivered | Mourned | Postponed | Released | Numbered | Pledged | Redeemed
 )  # fmt: skip
 
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)

@@ -6,7 +6,8 @@ time has come, a delay that is over, a lease that lapsed), and not delivered yet
 is *reserved* until it is leased or put back, so that two polls never pick the same.
 
 Invariants: an offset of a lane below the lane's cursor is staged, unsorted, reserved, or not ready; not ready means it
-is settled, taken, delayed or cancelled, and whoever ends that frees it. What is staged or unsorted is ready.
+is settled, taken, delayed, of an open transaction or cancelled, and whoever ends that frees it. What is staged or
+unsorted is ready.
 """
 
 from collections.abc import Sequence
@@ -31,6 +32,8 @@ class Held(Protocol):
     def pending(self) -> BitMap64: ...
     @property
     def cancelled(self) -> BitMap64: ...
+    @property
+    def uncommitted(self) -> BitMap64: ...
 
 
 class Policy(NamedTuple):
@@ -102,9 +105,11 @@ class Selection:
         first = self._cursors[0]
         if not start <= first < end or self._cursors.count(first) != LANES or not self.is_idle:
             return None
-        for unavailable in (delivery.taken, held.pending, held.cancelled):
+        for unavailable in (delivery.taken, held.pending, held.uncommitted, held.cancelled):
             if unavailable and unavailable.max() >= first:
                 return None
+        if delivery.settled.end > first:
+            return None
         lane = lanes.sole(first, end)
         return None if lane is None else Ahead(lane, first, end)
 
@@ -211,6 +216,13 @@ class Selection:
 
 def ready_of(offsets: BitMap64, delivery: Delivery, held: Held) -> BitMap64:
     """Those of them that may be delivered."""
+    found = lining_up(offsets, delivery, held)
+    uncommitted = held.uncommitted
+    return found - uncommitted if uncommitted and found.intersect(uncommitted) else found
+
+
+def lining_up(offsets: BitMap64, delivery: Delivery, held: Held) -> BitMap64:
+    """Those of them that may be delivered once their transactions are committed."""
     settled = delivery.settled
     if offsets and offsets.min() < settled.low:
         cut_below(offsets, settled.low)

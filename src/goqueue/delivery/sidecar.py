@@ -8,6 +8,7 @@ is raised and where it ends is written down here, durably; what was said before 
 from typing import Any
 
 import msgspec
+from pyroaring import BitMap64
 
 from goqueue.delivery.commands import Fence
 from goqueue.delivery.delays import Delays
@@ -30,9 +31,9 @@ class Sidecar:
 
     __slots__ = ("_data", "_lanes", "deliveries", "host", "voided")
 
-    def __init__(self, log: Log, data: Log, delays: Delays | None = None) -> None:
+    def __init__(self, log: Log, data: Log, delays: Delays | None = None, uncommitted: BitMap64 | None = None) -> None:
         """Replays the log. Without a fence it must not be used."""
-        self.deliveries = Deliveries(delays)
+        self.deliveries = Deliveries(delays, uncommitted)
         self.host = Host(log, (self.deliveries,))
         self.voided: list[GroupNumber] = []
         """Groups of which the fence voided something: what they were delivered is lost, and offsets come again."""
@@ -40,9 +41,18 @@ class Sidecar:
         self._lanes = LaneIndex(data)
 
     @classmethod
-    def open(cls, log: Log, data: Log, *, wall: int, now: int, delays: Delays | None = None) -> "Sidecar":
+    def open(
+        cls,
+        log: Log,
+        data: Log,
+        *,
+        wall: int,
+        now: int,
+        delays: Delays | None = None,
+        uncommitted: BitMap64 | None = None,
+    ) -> "Sidecar":
         """Unless the sidecar is new, nothing may be appended to the data log meanwhile. It waits for the disk."""
-        sidecar = cls(log, data, delays)
+        sidecar = cls(log, data, delays, uncommitted)
         if log.end_offset:  # else there is nothing a fence could void
             sidecar.fence(wall)
         sidecar.deliveries.begin_life(wall=wall, now=now)
@@ -81,7 +91,7 @@ class Sidecar:
         """What there is for a group that goes along at the end of the log, if that is all and nothing is special."""
         deliveries = self.deliveries
         delivery, selection = deliveries.delivery(group), deliveries.selection(group, mode)
-        if delivery.tries or not delivery.settled.is_plain or deliveries.moved:
+        if delivery.tries or deliveries.moved or not deliveries.is_in_order(group):
             return None
         if len(delivery.taken) >= limits.MAX_UNSETTLED:
             return None

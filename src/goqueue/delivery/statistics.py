@@ -90,7 +90,7 @@ class LaneTally:
             for lease in leases:
                 self._leased |= lease.offsets
         self._unready = BitMap64()
-        for offsets in (delivery.settled.above, delivery.taken, held.pending, held.cancelled):
+        for offsets in (delivery.settled.above, delivery.taken, held.pending, held.uncommitted, held.cancelled):
             if offsets:
                 self._unready |= offsets
 

@@ -19,7 +19,8 @@ GoQueueError
 │   ├── UnknownProducer       an id that was never given out, or was forgotten: initialise again
 │   ├── UnknownRedrive
 │   ├── UnknownSchedule
-│   └── UnknownTopic
+│   ├── UnknownTopic
+│   └── UnknownTransaction    it was never begun, or ended too long ago to be remembered
 ├── Conflict                  right on its own, but not with what is there
 │   ├── AlreadyDelivered      a delayed message that came due before it could be changed or cancelled
 │   ├── GroupActive           the group has members, or its members agreed on something else
@@ -28,7 +29,9 @@ GoQueueError
 │   ├── OutOfSequence         a producer left out messages, or repeats some that are no longer remembered
 │   ├── ProducerFenced        a newer epoch of the same producer has taken over
 │   ├── StaleHandle           the message was settled, or delivered again since
-│   └── TopicExists
+│   ├── StaleToken            a later batch was committed under the same name
+│   ├── TopicExists
+│   └── TransactionAborted    nothing of the transaction counts: begin another one and do it again
 ├── Unavailable               right request, wrong moment
 │   ├── Busy                  as many bytes are in flight as the broker allows
 │   │   └── BufferFull        as many messages wait to be published as a producer may hold
@@ -173,6 +176,10 @@ class UnknownTopic(NotFound):
     code = "unknown_topic"
 
 
+class UnknownTransaction(NotFound):
+    code = "unknown_transaction"
+
+
 class Conflict(GoQueueError):
     code = "conflict"
 
@@ -227,8 +234,16 @@ class StaleHandle(Conflict):
     code = "stale_handle"
 
 
+class StaleToken(Conflict):
+    code = "stale_token"
+
+
 class TopicExists(Conflict):
     code = "topic_exists"
+
+
+class TransactionAborted(Conflict):
+    code = "transaction_aborted"
 
 
 class Unavailable(GoQueueError):

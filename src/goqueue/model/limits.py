@@ -71,6 +71,27 @@ any sequence. `producers.own` says which is whose."""
 PRODUCER_IDS_RESERVED: Final = 1000
 """Producer ids made durable at a time, so that handing one out costs no fsync."""
 
+# Transactions
+DEFAULT_TRANSACTION_MS: Final = 60_000
+MIN_TRANSACTION_MS: Final = 1000
+MAX_TRANSACTION_MS: Final = 24 * 3600 * 1000
+"""How long a transaction may be open."""
+MAX_TRANSACTIONAL_ID: Final = 255
+MAX_TRANSACTIONAL_IDS: Final = 100_000
+TRANSACTIONAL_ID_EXPIRY_MS: Final = 7 * 24 * 3600 * 1000
+"""A transactional id that was not used for so long is forgotten."""
+MAX_OPEN_TRANSACTIONS: Final = 50_000
+MAX_COMMITTED_TOGETHER: Final = 10_000
+"""Transactions that one token commits."""
+MAX_TOKENS: Final = 100_000
+"""Names under which transactions are committed together; each has its last number remembered for good."""
+TRANSACTIONS_REMEMBERED: Final = 10_000
+"""Of those that have ended, for who asks again."""
+TRANSACTION_NUMBERS_RESERVED: Final = 1000
+"""Made durable at a time, so that beginning a transaction costs no fsync."""
+PRODUCER_SESSION_MS: Final = 30_000
+"""A producer that was silent for so long is shown as gone. Its transaction goes on until its timeout."""
+
 # Topics
 MAX_TOPIC_NAME: Final = 241
 """Leaves room for the ending of a dead-letter topic in a file name."""

@@ -3,8 +3,9 @@
 It works on sealed segments only. A segment is removed whole, or consecutive ones are rewritten without the records
 that may go and put in place of the old (`Log.replace`). A record whose deliver-at time has not come, or that is
 pending although the wall's clock has passed that time, is never removed; its age runs from the later of append and
-delivery. A segment with damage in it is not rewritten: what cannot be read is not silently dropped. The newest
-sealed segment, when its views carry what was inherited, is emptied instead of removed.
+delivery. So is one of an open transaction; and of a transaction that has ended the marker that says how stays as long
+as any of its records. A segment with damage in it is not rewritten: what cannot be read is not silently dropped. The
+newest sealed segment, when its views carry what was inherited, is emptied instead of removed.
 
 Compaction remembers the newest offset of each key in the segments it is not done with, as many at a time as
 memory allows, and rewrites everything up to there, oldest first: a tombstone outlives the values it deletes. It
@@ -28,6 +29,8 @@ from goqueue.storage.derived import Derived
 from goqueue.storage.log import Log
 from goqueue.storage.segment import Retired, Segment
 from goqueue.storage.state import SealedSegment, Trait
+from goqueue.storage.transactions import Run as TransactionRun
+from goqueue.storage.transactions import transactions
 from goqueue.storage.walk import Damage, Run, walk
 
 _NEVER = -1
@@ -85,9 +88,11 @@ def _retain(log: Log, now: int, times: DueTimes, report: CleanReport) -> None:
     """Remove or thin out the oldest segments that are too old, or too much."""
     keeping: list[SealedSegment] = []
     kept: set[int] = set()
+    living: set[int] = set()
     doomed: list[SealedSegment] = []
     for entry, cutoff in list(_expired(log, now)):
-        survivors = _delayed(log, entry, cutoff, times)
+        survivors = _awaited(log, entry, cutoff, times)
+        survivors += _markers(_transactions(log, entry), survivors, living)
         if not survivors and not _carries(log, entry):
             doomed.append(entry)
             continue
@@ -135,10 +140,33 @@ def _latest(log: Log) -> list[int]:
     return found[::-1]
 
 
-def _delayed(log: Log, entry: SealedSegment, cutoff: int, times: DueTimes) -> list[int]:
-    """Offsets of the segment's records that are to be delivered after `cutoff`, or are pending."""
+def _awaited(log: Log, entry: SealedSegment, cutoff: int, times: DueTimes) -> list[int]:
+    """Offsets of the segment's records that are to be delivered after `cutoff`, are pending, or not decided about."""
     view = log.derived(_segment(log, entry)).views["delays"]
-    return view.due_after(cutoff, times) if isinstance(view, DelayView) else []
+    delayed = view.due_after(cutoff, times) if isinstance(view, DelayView) else []
+    undecided = times.uncommitted(entry.base, entry.end)
+    return sorted({*delayed, *undecided}) if undecided else delayed
+
+
+def _transactions(log: Log, entry: SealedSegment) -> list[TransactionRun]:
+    return list(transactions(log.derived(_segment(log, entry)).views).runs())
+
+
+def _markers(runs: list[TransactionRun], survivors: list[int], living: set[int]) -> list[int]:
+    """Those of transactions that keep a record here or, as `living` says, before; it learns those here."""
+    if not runs:
+        return []
+    at = 0
+    markers = []
+    for run in runs:
+        if run.is_marker:
+            markers += [run.first] if run.transaction in living else []
+            continue
+        while at < len(survivors) and survivors[at] < run.first:
+            at += 1
+        if at < len(survivors) and survivors[at] < run.first + run.records:
+            living.add(run.transaction)
+    return markers
 
 
 def _carries(log: Log, entry: SealedSegment) -> bool:
@@ -178,6 +206,8 @@ class _Window(NamedTuple):
     waiting: set[int]
     pending: set[bytes]
     """Keys with a value still to be delivered: what deletes or replaces it must stay until then."""
+    living: set[int]
+    """Transactions that have records: the markers that end them must stay."""
     end: int
 
 
@@ -185,10 +215,11 @@ def _compact(log: Log, now: int, times: DueTimes, report: CleanReport) -> None:
     young = now - log.settings.tombstone_retention_ms
     is_pending = partial(_is_pending, now, times)
     pending = _pending_keys(log, now, times)
+    living = {run.transaction for entry in log.sealed for run in _transactions(log, entry) if not run.is_marker}
     waiting: set[int] = set()
     start = 0
     while dirty := [entry for entry in log.sealed if entry.base >= start and not entry.traits & Trait.COMPACTED]:
-        window = _gather(log, dirty, pending, times, is_pending, young)
+        window = _gather(log, dirty, pending, living, times, is_pending, young)
         waiting |= window.waiting
         for group in _groups(log, [entry for entry in log.sealed if entry.end <= window.end]):
             # A value in a segment that could not be rewritten is still deleted by its tombstone.
@@ -202,7 +233,13 @@ def _compact(log: Log, now: int, times: DueTimes, report: CleanReport) -> None:
 
 
 def _gather(
-    log: Log, dirty: list[SealedSegment], pending: set[bytes], times: DueTimes, is_pending: IsPending, young: int
+    log: Log,
+    dirty: list[SealedSegment],
+    pending: set[bytes],
+    living: set[int],
+    times: DueTimes,
+    is_pending: IsPending,
+    young: int,
 ) -> _Window:
     """Read segments until there is no more room for keys."""
     newest: dict[bytes, int] = {}
@@ -224,14 +261,14 @@ def _gather(
         end = entry.end
         if budget <= 0:
             break
-    return _Window(newest, waiting, pending, end)
+    return _Window(newest, waiting, pending, living, end)
 
 
 def _pending_keys(log: Log, now: int, times: DueTimes) -> set[bytes]:
     """Keys of the records that are still to be delivered; the delay views tell where there are any."""
     keys = set()
     for entry in log.sealed:
-        if entry.traits & Trait.COMPACTED or not _delayed(log, entry, now, times):
+        if entry.traits & Trait.COMPACTED or not _awaited(log, entry, now, times):
             continue
         segment = _segment(log, entry)
         with log.use(segment) as file:
@@ -254,6 +291,8 @@ def _survivors_of(window: _Window, times: DueTimes, is_pending: IsPending, horiz
 
 
 def _is_pending(now: int, times: DueTimes, record: Record) -> bool:
+    if times.is_uncommitted(record.offset):
+        return True
     deliver_at = None if record.extension is None else record.extension.deliver_at
     return deliver_at is not None and not times.is_due(record.offset, deliver_at, now)
 
@@ -264,7 +303,10 @@ def _is_void(record: Record, times: DueTimes) -> bool:
 
 
 def _survives(record: Record, window: _Window, is_pending: IsPending, horizon: int) -> bool:
-    if record.key is None or record.control or is_pending(record):
+    if record.control:
+        transaction = None if record.extension is None else record.extension.transaction
+        return transaction is None or transaction in window.living
+    if record.key is None or is_pending(record):
         return True
     if window.newest.get(record.key, record.offset) > record.offset:
         return False

@@ -11,6 +11,7 @@ from typing import Final
 from pyroaring import BitMap64
 
 from goqueue import codec
+from goqueue.base.offset_sets import column, within
 from goqueue.codec import Field, Scan
 from goqueue.io.disk import Buffer
 from goqueue.storage.views import View
@@ -20,10 +21,11 @@ class DueTimes:
     """What records do not say themselves: which were moved to another time or cancelled, which are pending, and held.
 
     One that is pending is not due, whatever the wall's clock shows: that clock may have stepped. One that is held was
-    delivered to somebody, and can still be given back or become a dead letter.
+    delivered to somebody, and can still be given back or become a dead letter. Of one that is uncommitted nobody knows
+    yet whether it counts. What was aborted is cancelled.
     """
 
-    __slots__ = ("_cancelled", "_held", "_moved", "_pending")
+    __slots__ = ("_cancelled", "_held", "_moved", "_pending", "_uncommitted")
 
     def __init__(
         self,
@@ -31,11 +33,13 @@ class DueTimes:
         cancelled: BitMap64 | None = None,
         pending: BitMap64 | None = None,
         held: BitMap64 | None = None,
+        uncommitted: BitMap64 | None = None,
     ) -> None:
         self._moved = {} if moved is None else moved
         self._cancelled = BitMap64() if cancelled is None else cancelled
         self._pending = BitMap64() if pending is None else pending
         self._held = BitMap64() if held is None else held
+        self._uncommitted = BitMap64() if uncommitted is None else uncommitted
 
     def of(self, offset: int, deliver_at: int) -> int:
         """By the wall's clock. 0 for one that is never delivered: then it need not be kept for that."""
@@ -46,6 +50,13 @@ class DueTimes:
 
     def is_held(self, offset: int) -> bool:
         return offset in self._held
+
+    def is_uncommitted(self, offset: int) -> bool:
+        return offset in self._uncommitted
+
+    def uncommitted(self, first: int, end: int) -> list[int]:
+        """From `first` up to `end`."""
+        return list(column(within(self._uncommitted, first, end))) if self._uncommitted else []
 
     def is_due(self, offset: int, deliver_at: int, time: int) -> bool:
         """Whether it need not be kept for its delivery any more, when the wall's clock shows `time`."""

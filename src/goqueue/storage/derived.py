@@ -18,12 +18,15 @@ from goqueue.storage.delays import DelayViews
 from goqueue.storage.envelope import Kind
 from goqueue.storage.index import OffsetIndex, TimeIndex
 from goqueue.storage.lanes import LaneViews
+from goqueue.storage.transactions import TransactionViews
 from goqueue.storage.views import View, ViewKind
 
 _INTERVAL_BYTES = 4
 
-BUILT_IN: tuple[ViewKind, ...] = (DelayViews(), LaneViews())
+BUILT_IN: tuple[ViewKind, ...] = (DelayViews(), LaneViews(), TransactionViews())
 """Views every log has: storage itself and its tools use them."""
+_LATER = TransactionViews.name
+"""A segment that was sealed before there were transactions has none of them."""
 
 
 class Derived:
@@ -128,9 +131,15 @@ def load_views(disk: Disk, stem: str, *, base: int, seal: int, kinds: Sequence[V
         return None
     try:
         saved = views.unpack(payload)
-        return {kind.name: kind.load(base, saved[kind.name]) for kind in kinds}
+        return {kind.name: _from_saved(kind, base, saved) for kind in kinds}
     except (ValueError, KeyError, IndexError):
         return None
+
+
+def _from_saved(kind: ViewKind, base: int, saved: dict[str, bytes]) -> View:
+    if kind.name == _LATER and _LATER not in saved:
+        return kind.empty(base)
+    return kind.load(base, saved[kind.name])
 
 
 def _load(disk: Disk, stem: str, kind: Kind, *, base: int, seal: int) -> bytes | None:

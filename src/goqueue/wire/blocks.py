@@ -28,7 +28,10 @@ ONE_RANGE_REPLY: Final = struct.Struct(">BBHIqqB")
 """Both at once: nearly every reply has one range."""
 
 FETCH_REQUEST: Final = struct.Struct(">QIqIII")
-"""topic id, partition, offset, most bytes, most records, longest wait in milliseconds."""
+"""topic id, partition, offset, most bytes, most records, longest wait in milliseconds; then one byte of flags, which
+may be left out when none is set."""
+UNCOMMITTED: Final = 1
+"""The one flag of a fetch: also messages of transactions that are open, or were aborted."""
 FETCH_REPLY: Final = struct.Struct(">qqqI")
 """next offset, earliest offset, latest (the end), count of records; then the block."""
 
@@ -85,16 +88,21 @@ class FetchRequest(NamedTuple):
     max_bytes: int
     max_count: int
     max_wait_ms: int = 0
+    uncommitted: bool = False
 
     def pack(self) -> bytes:
         try:
-            return FETCH_REQUEST.pack(*self)
+            return FETCH_REQUEST.pack(*self[:-1]) + (bytes([UNCOMMITTED]) if self.uncommitted else b"")
         except struct.error as error:
             raise ProtocolError(f"{self} does not fit its fields: {error}") from None
 
 
 class FetchReply(NamedTuple):
-    """Where to go on, what the partition holds (`latest` is its end), and how many records follow."""
+    """Where to go on, what the partition holds, and how many records follow.
+
+    `latest` is its end, as far as it can be read: the first message of an open transaction, unless uncommitted ones
+    were asked for.
+    """
 
     next_offset: int
     earliest: int
@@ -156,9 +164,15 @@ def unpack_publish_reply(payload: Bytes) -> PublishReply:
 
 def unpack_fetch_request(payload: Bytes) -> FetchRequest:
     """The request with its bounds brought down to what the product has: more than a limit means the limit."""
-    if len(payload) != FETCH_REQUEST.size:
-        raise ProtocolError(f"a fetch_block request has {FETCH_REQUEST.size} bytes, not {len(payload)}")
-    topic_id, partition, offset, max_bytes, max_count, max_wait_ms = FETCH_REQUEST.unpack(payload)
+    flags = 0
+    if len(payload) == FETCH_REQUEST.size + 1:
+        flags = payload[FETCH_REQUEST.size]
+    elif len(payload) != FETCH_REQUEST.size:
+        size = FETCH_REQUEST.size
+        raise ProtocolError(f"a fetch_block request has {size} or {size + 1} bytes, not {len(payload)}")
+    if flags & ~UNCOMMITTED:
+        raise ProtocolError(f"the flags are {flags:#04x}; only bit 0 (uncommitted) means something")
+    topic_id, partition, offset, max_bytes, max_count, max_wait_ms = FETCH_REQUEST.unpack_from(payload)
     if offset < 0:
         raise ProtocolError(f"the offset is {offset}; ask the offsets operation where a partition begins and ends")
     if not max_bytes or not max_count:
@@ -170,6 +184,7 @@ def unpack_fetch_request(payload: Bytes) -> FetchRequest:
         max_bytes if max_bytes < MAX_BLOCK_BYTES else MAX_BLOCK_BYTES,
         max_count if max_count < MAX_READ_COUNT else MAX_READ_COUNT,
         max_wait_ms if max_wait_ms < MAX_WAIT_MS else MAX_WAIT_MS,
+        bool(flags),
     )
 
 

@@ -71,6 +71,17 @@ CODES: Final[dict[str, int]] = {
     "priority_stats": 110,
     "delay_stats": 111,
     "reliability_stats": 112,
+    "begin_transaction": 120,
+    "transaction_publish": 121,
+    "add_partition": 122,
+    "transaction_ack": 123,
+    "commit_transaction": 124,
+    "abort_transaction": 125,
+    "commit_many": 126,
+    "list_transactions": 127,
+    "describe_transaction": 128,
+    "transaction_stats": 129,
+    "transaction_token": 130,
 }
 """Name to code. Those that end in `_block` carry bytes of their own (`wire.blocks`, `wire.polls`, `wire.settles`), the
 others JSON."""

@@ -95,7 +95,7 @@ def test_two_polls_never_get_two_of_a_key() -> None:
 
 
 def test_a_key_whose_hash_is_0_is_a_key() -> None:
-    selection = KeyedSelection(0, {})
+    selection = KeyedSelection(0, {}, BitMap64())
     block, _ = stamped(Record(key=b"a"), Record(key=b"b"), Record())
     scan = codec.scan(block)
     for at in range(2):
@@ -323,7 +323,7 @@ def test_after_a_restart_what_was_delivered_is_still_the_head_of_its_key() -> No
 
 def test_a_key_that_has_two_heads_after_a_restart_goes_on_when_both_are_settled() -> None:
     partition = keyed("aaab")
-    selection = KeyedSelection(0, {0: 9, 1: 9})
+    selection = KeyedSelection(0, {0: 9, 1: 9}, BitMap64())
     scan = codec.scan(partition.data.read(0, max_bytes=10**6).data)
     for at in range(3):
         scan.key_hashes[at] = 9

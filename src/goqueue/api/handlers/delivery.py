@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from goqueue.api.service import Service
 from goqueue.broker.delayed import Delayed
@@ -91,10 +91,21 @@ async def _settle(
     work: Callable[[Sequence[Handle]], Awaitable[list[Fate]]],
     show: Callable[[Fate], shapes.Settled],
 ) -> shapes.Settled:
+    return await settle_handles(service, request.receipt_handle, request.receipt_handles, group, work, show)
+
+
+async def settle_handles(
+    service: Service,
+    one: str | UnsetType,
+    many: Sequence[str] | UnsetType,
+    group: str | None,
+    work: Callable[[Sequence[Handle]], Awaitable[list[Fate]]],
+    show: Callable[[Fate], shapes.Settled],
+) -> shapes.Settled:
     """One handle that is refused refuses the request; of many each has a result."""
-    if (request.receipt_handle is UNSET) == (request.receipt_handles is UNSET):
+    if (one is UNSET) == (many is UNSET):
         raise InvalidRequest("name receipt_handle for one message, or receipt_handles for many")
-    texts = [request.receipt_handle] if request.receipt_handle is not UNSET else list(request.receipt_handles or ())
+    texts = [one] if one is not UNSET else list(many or ())
     number = None if group is None else service.broker.groups.machine.group(group).number
     good: list[Handle] = []
     results: list[Fate | None] = []
@@ -106,7 +117,7 @@ async def _settle(
             results.append(Fate(error))
     settled = iter(await work(good))
     fates = [next(settled) if result is None else result for result in results]
-    if request.receipt_handle is not UNSET:
+    if one is not UNSET:
         if fates[0].refusal is not None:
             raise fates[0].refusal
         return show(fates[0])

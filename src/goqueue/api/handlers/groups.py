@@ -52,12 +52,12 @@ async def join_group(service: Service, request: shapes.JoinGroup, group: str) ->
 
 
 async def heartbeat(service: Service, request: shapes.Heartbeat, group: str) -> shapes.MemberReply:
-    found, member = _member(service, group, request.member_id)
+    found, member = find_member(service, group, request.member_id)
     return show_member(await service.broker.groups.heartbeat(found, member, request.revoked, request.finishing))
 
 
 async def leave_group(service: Service, request: shapes.LeaveGroup, group: str) -> shapes.Left:
-    await service.broker.offsets.leave(*_member(service, group, request.member_id))
+    await service.broker.offsets.leave(*find_member(service, group, request.member_id))
     return shapes.Left(left=True)
 
 
@@ -107,7 +107,7 @@ async def commit(service: Service, request: shapes.Commit, group: str) -> shapes
     offsets = {
         topic: {int(number): offset for number, offset in numbers.items()} for topic, numbers in request.offsets.items()
     }
-    found, member = _member(service, group, request.member_id)
+    found, member = find_member(service, group, request.member_id)
     await service.broker.offsets.commit(
         found, member, offsets, generation=request.generation, received=request.received
     )
@@ -216,7 +216,7 @@ def _group(service: Service, name: str) -> Group:
     return service.broker.groups.machine.group(name)
 
 
-def _member(service: Service, group: str, member_id: str) -> tuple[Group, Member]:
+def find_member(service: Service, group: str, member_id: str) -> tuple[Group, Member]:
     found = _group(service, group)
     return found, found.member(member_id)
 

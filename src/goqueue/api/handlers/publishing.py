@@ -25,6 +25,8 @@ from goqueue.model.names import message_id
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Extension, Lane, Producer, Record
 from goqueue.model.times import parse_span, parse_time, show_duration, show_time
+from goqueue.model.transactions import transaction_number
+from goqueue.transactions.coordinator import Writer
 from goqueue.wire import shapes
 
 _ACKS: Final = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
@@ -34,7 +36,15 @@ _LANES: Final[dict[str | int, int]] = {lane.name.lower(): int(lane) for lane in 
 
 
 async def publish(service: Service, request: shapes.Publish, topic: str) -> shapes.PublishResult:
-    batch = _Results(service, topic, [request], _ACKS[request.acks], _producer(request))
+    return await publish_one(service, topic, request, _transaction(service, request))
+
+
+async def publish_one(
+    service: Service, topic: str, request: shapes.Publish | shapes.TransactionPublish, transaction: int | None
+) -> shapes.PublishResult:
+    """In this transaction, which the one who asks may write in."""
+    acks = _ACKS[request.acks] if isinstance(request, shapes.Publish) else Acks.LEADER
+    batch = _Results(service, topic, [request], acks, _producer(request, transaction), transaction)
     results = await batch.publish()
     if batch.refused:
         raise batch.refused[0].error
@@ -42,13 +52,29 @@ async def publish(service: Service, request: shapes.Publish, topic: str) -> shap
 
 
 async def publish_batch(service: Service, request: shapes.PublishBatch, topic: str) -> shapes.PublishResults:
-    batch = _Results(service, topic, request.messages, _ACKS[request.acks], _producer(request))
+    transaction = _transaction(service, request)
+    producer = _producer(request, transaction)
+    batch = _Results(service, topic, request.messages, _ACKS[request.acks], producer, transaction)
     return shapes.PublishResults(results=await batch.publish())
 
 
-def _producer(request: shapes.Publish | shapes.PublishBatch) -> Producer | None:
+def _transaction(service: Service, request: shapes.Publish | shapes.PublishBatch) -> int | None:
+    """The number of the transaction that a request names, if it may be written in."""
+    if request.transaction_id is None:
+        return None
+    if request.producer_id is None:
+        raise InvalidRequest("transaction_id belongs to a producer_id: that of the producer who began it")
+    runner = service.broker.transactions
+    writer = Writer(request.producer_id, request.epoch or 0)
+    return runner.writing(runner.machine.of(writer, transaction_number(request.transaction_id))).number
+
+
+def _producer(
+    request: shapes.Publish | shapes.PublishBatch | shapes.TransactionPublish, transaction: int | None
+) -> Producer | None:
+    """None: what comes again is not recognised."""
     given = (request.producer_id, request.epoch, request.sequence)
-    if given == (None, None, None):
+    if given == (None, None, None) or (transaction is not None and request.sequence is None):
         return None
     if request.producer_id is None or request.sequence is None:
         raise InvalidRequest("producer_id and sequence belong together (and epoch, which is 0 if left out)")
@@ -78,11 +104,20 @@ class Batch:
     With a producer a refusal is raised; its error says by itself if it is about one message.
     """
 
-    __slots__ = ("_acks", "_publisher", "producer", "refused", "sent", "topic")
+    __slots__ = ("_acks", "_publisher", "producer", "refused", "sent", "topic", "transaction")
 
-    def __init__(self, publisher: Publisher, topic: OpenTopic, acks: Acks, producer: Producer | None) -> None:
+    def __init__(
+        self,
+        publisher: Publisher,
+        topic: OpenTopic,
+        acks: Acks,
+        producer: Producer | None,
+        transaction: int | None = None,
+    ) -> None:
+        """`transaction` is one that the one who asks may write in, and that the messages carry."""
         self._publisher = publisher
         self._acks = acks
+        self.transaction = transaction
         self.topic = topic
         self.producer = producer
         self.sent: list[Sent] = []
@@ -138,7 +173,14 @@ class Batch:
         while records:
             try:
                 block = memoryview(codec.encode(records))
-                receipt = self._publisher.publish(self.topic, partition, block, acks=self._acks, producer=self.producer)
+                receipt = self._publisher.publish(
+                    self.topic,
+                    partition,
+                    block,
+                    acks=self._acks,
+                    producer=self.producer,
+                    transaction=self.transaction,
+                )
             except InvalidRecord as error:
                 bad = error.index or 0
                 del records[bad]
@@ -166,9 +208,10 @@ class _Results:
         messages: Sequence[shapes.Message],
         acks: Acks,
         producer: Producer | None,
+        transaction: int | None,
     ) -> None:
         self._topic = service.broker.topics.named(topic)
-        self._batch = Batch(service.broker.publisher, self._topic, acks, producer)
+        self._batch = Batch(service.broker.publisher, self._topic, acks, producer, transaction)
         self._messages = messages
         self._acks = acks
         self._results: list[shapes.PublishResult | None] = [None] * len(messages)
@@ -195,7 +238,7 @@ class _Results:
         limit = self._topic.meta.settings.max_message_bytes
         for ordinal, message in enumerate(self._messages):
             try:
-                record = to_record(message, limit, self._batch.producer)
+                record = to_record(message, limit, self._batch.producer, self._batch.transaction)
             except GoQueueError as error:
                 self._batch.refuse_one(ordinal, error)
             else:
@@ -229,7 +272,7 @@ class _Results:
                 )
 
 
-def to_record(message: shapes.Message, limit: int, producer: Producer | None) -> Record:
+def to_record(message: shapes.Message, limit: int, producer: Producer | None, transaction: int | None = None) -> Record:
     """As it is published to a topic that allows so many bytes; raises why it may not be."""
     key, value = message.key, message.value
     decode = _from_base64 if message.encoding == "base64" else _from_text
@@ -249,14 +292,15 @@ def to_record(message: shapes.Message, limit: int, producer: Producer | None) ->
     if size > limit:
         raise TooLarge(f"the message has {size} bytes in key, value and headers; its topic allows {limit}")
     event_time, deliver_at = _moment("event_time", message.event_time), _deliver_at(message)
-    ttl_ms = None if message.ttl is None else _span("ttl", message.ttl, limits.MIN_TTL_MS)
+    ttl_ms = None if message.ttl is None else span("ttl", message.ttl, limits.MIN_TTL_MS)
     extension = None
-    if (event_time, deliver_at, ttl_ms, producer) != (None, None, None, None):
+    if (event_time, deliver_at, ttl_ms, producer, transaction) != (None, None, None, None, None):
         extension = Extension(
             event_time=event_time,
             deliver_at=deliver_at,
             expires_at=None if ttl_ms is None else -ttl_ms,
             producer=producer,
+            transaction=transaction,
         )
     return Record(0, 0, key_bytes, value_bytes, _LANES[message.priority], headers, extension)
 
@@ -276,7 +320,7 @@ def _deliver_at(message: shapes.Message) -> int | None:
         return _moment("deliverAt", message.deliverAt)
     if message.deliverAt is not None:
         raise InvalidRequest("a message has a delay or a deliverAt, not both")
-    return -_span("delay", message.delay, 0) or None
+    return -span("delay", message.delay, 0) or None
 
 
 def _moment(name: str, time: str | int | None) -> int | None:
@@ -286,11 +330,12 @@ def _moment(name: str, time: str | int | None) -> int | None:
     return moment
 
 
-def _span(name: str, span: str | float, least_ms: int) -> int:
-    span_ms = parse_span(span)
-    if not least_ms <= span_ms <= limits.MAX_DURATION_MS:
-        longest = show_duration(limits.MAX_DURATION_MS)
-        raise InvalidRequest(f"{name} is {span!r}; write from {show_duration(least_ms)} to {longest}")
+def span(name: str, text: str | float, least_ms: int, most_ms: int = limits.MAX_DURATION_MS) -> int:
+    """In milliseconds; refused by the name of its field."""
+    span_ms = parse_span(text)
+    if not least_ms <= span_ms <= most_ms:
+        longest = show_duration(most_ms)
+        raise InvalidRequest(f"{name} is {text!r}; write from {show_duration(least_ms)} to {longest}")
     return span_ms
 
 

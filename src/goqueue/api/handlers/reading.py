@@ -135,12 +135,16 @@ async def _read(
     if from_time is not None:
         start = max(start, await reader.offset_at(partition, from_time))
     end = None if to_time is None else await reader.offset_at(partition, to_time)
+    committed = request.isolation == "read_committed"
     records: list[Record] = []
     last: Record | None = None
     while len(records) < request.limit and max_bytes > 0:
+        stop = end
+        if committed:
+            stop = partition.stable_end if end is None else min(end, partition.stable_end)
         try:
             chunk = await reader.read(
-                partition, start, max_bytes=max_bytes, max_count=request.limit - len(records), to_offset=end
+                partition, start, max_bytes=max_bytes, max_count=request.limit - len(records), to_offset=stop
             )
         except Quarantined:
             if not records:
@@ -155,6 +159,8 @@ async def _read(
         start = chunk.next_offset
         max_bytes -= len(chunk.data)
         hidden = _hidden(partition) if request.include is UNSET else ()
+        if committed:
+            hidden = (*hidden, partition.transactions.hidden)
         decoded = codec.decode(chunk.data, verified=True)
         last = decoded[-1]
         records += [
@@ -171,7 +177,8 @@ def _hidden(partition: Partition) -> tuple[BitMap64, ...]:
     """What is not due, or never will be."""
     if partition.sidecar is None:
         return (partition.delays.pending,)
-    return partition.delays.pending, partition.deliveries.cancelled
+    cancelled, aborted = partition.deliveries.cancelled, partition.transactions.hidden
+    return partition.delays.pending, cancelled - aborted if aborted else cancelled
 
 
 def _time(text: str | UnsetType) -> int | None:

@@ -132,7 +132,9 @@ def _describe(topic: OpenTopic) -> shapes.TopicDescription:
         total_messages=sum(segment.count for part in partitions for segment in part.log.segments),
         total_size_bytes=sum(segment.size for part in partitions for segment in part.log.segments),
         partition_offsets={
-            str(part.number): shapes.OffsetRange(earliest=part.log.start_offset, latest=part.log.end_offset)
+            str(part.number): shapes.OffsetRange(
+                earliest=part.log.start_offset, latest=part.log.end_offset, stable=part.stable_end
+            )
             for part in partitions
         },
         unavailable=unavailable or UNSET,

@@ -157,7 +157,7 @@ class Requests:
             request = blocks.unpack_fetch_request(payload)
             topic = self._broker.topics.identified(TopicId(request.topic_id))
             partition = topic.partition(request.partition)
-            there = request.offset < partition.log.end_offset or not request.max_wait_ms
+            there = request.offset < _end(partition, request) or not request.max_wait_ms
             if there and partition.reads_warm(request.offset, request.max_bytes):
                 if self._connection.try_reserve(request.max_bytes):
                     self._fetch_now(correlation, topic, partition, request, begun)
@@ -172,7 +172,14 @@ class Requests:
         self, correlation: int, topic: OpenTopic, partition: Partition, request: FetchRequest, begun: float
     ) -> None:
         try:
-            chunk = partition.log.read(request.offset, max_bytes=request.max_bytes, max_count=request.max_count)
+            chunk = self._broker.reader.ordered_now(
+                partition,
+                request.offset,
+                max_bytes=request.max_bytes,
+                max_count=request.max_count,
+                uncommitted=request.uncommitted,
+            )
+            assert chunk is not None, "it is warm, as whoever calls this has seen"
         except BaseException:
             self._connection.release(request.max_bytes)
             raise
@@ -183,12 +190,16 @@ class Requests:
     ) -> None:
         """For records that are not there yet, lie on disk, or need room for the reply."""
         try:
-            if request.max_wait_ms and request.offset >= partition.log.end_offset:
+            if request.max_wait_ms and request.offset >= _end(partition, request):
                 await self._wait_for_record(partition, request)
             await self._connection.reserve(request.max_bytes)
             try:
-                chunk = await self._broker.reader.read(
-                    partition, request.offset, max_bytes=request.max_bytes, max_count=request.max_count
+                chunk = await self._broker.reader.ordered(
+                    partition,
+                    request.offset,
+                    max_bytes=request.max_bytes,
+                    max_count=request.max_count,
+                    uncommitted=request.uncommitted,
                 )
             except BaseException:
                 self._connection.release(request.max_bytes)
@@ -203,7 +214,9 @@ class Requests:
 
     async def _wait_for_record(self, partition: Partition, request: FetchRequest) -> None:
         """Until it is there, the time is up, or the broker stops."""
-        work = self._broker.reader.wait(partition, request.offset, request.max_wait_ms / 1000)
+        work = self._broker.reader.wait(
+            partition, request.offset, request.max_wait_ms / 1000, uncommitted=request.uncommitted
+        )
         waits = [asyncio.ensure_future(work), asyncio.ensure_future(self._connection.drained.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -226,7 +239,7 @@ class Requests:
         topic.meters.messages_read += chunk.count
         topic.meters.bytes_read += len(chunk.data)
         self._fetching.done("ok", perf_counter() - begun)
-        head = FetchReply(chunk.next_offset, log.start_offset, log.end_offset, chunk.count).pack()
+        head = FetchReply(chunk.next_offset, log.start_offset, _end(partition, request), chunk.count).pack()
         self._connection.send(FETCH_BLOCK, correlation, head, chunk.data, reserved=request.max_bytes)
 
     # --- poll_block
@@ -353,6 +366,11 @@ class Requests:
         finally:
             self._broker.requests.give(counted)
             self._connection.end(size + limits.SMALL_JSON_BYTES)
+
+
+def _end(partition: Partition, request: FetchRequest) -> int:
+    """As far as it can be read."""
+    return partition.log.end_offset if request.uncommitted else partition.stable_end
 
 
 def _counted(body: bytes) -> int:

@@ -39,6 +39,8 @@ AcksName = Literal["none", "leader", "all"]
 ProducerId = Annotated[int, Meta(ge=1, lt=limits.MAX_OFFSET)]
 ProducerEpoch = Annotated[int, Meta(ge=0, lt=2**15)]
 Sequence = Annotated[int, Meta(ge=0, lt=2**31)]
+TransactionId = Annotated[str, Meta(max_length=32, examples=["txn-17"])]
+TransactionalId = Annotated[str, Meta(min_length=1, max_length=limits.MAX_TRANSACTIONAL_ID, examples=["billing-1"])]
 
 
 class Publish(Message, frozen=True, kw_only=True):
@@ -48,6 +50,8 @@ class Publish(Message, frozen=True, kw_only=True):
     producer_id: ProducerId | None = None
     epoch: ProducerEpoch | None = None
     sequence: Sequence | None = None
+    transaction_id: TransactionId | None = None
+    """Publish in this transaction of the producer's."""
 
 
 class PublishBatch(Request, frozen=True, kw_only=True):
@@ -58,6 +62,8 @@ class PublishBatch(Request, frozen=True, kw_only=True):
     producer_id: ProducerId | None = None
     epoch: ProducerEpoch | None = None
     sequence: Sequence | None = None
+    transaction_id: TransactionId | None = None
+    """Publish in this transaction of the producer's; then `sequence` may be left out, and any partitions named."""
 
 
 class PublishResult(Reply, frozen=True, kw_only=True, omit_defaults=True):
@@ -89,7 +95,8 @@ class ReadPartition(Request, frozen=True, kw_only=True):
     max_bytes: Annotated[int, Meta(ge=1, le=limits.MAX_JSON_READ_BYTES)] = limits.MAX_JSON_READ_BYTES
     from_time: Time | UnsetType = UNSET
     to_time: Time | UnsetType = UNSET
-    isolation: Literal["read_committed"] = "read_committed"
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    """read_uncommitted: also messages of open transactions, and of aborted ones."""
     order: Literal["offset", "priority"] = "offset"
     """priority: the messages of this page by lane, the most urgent first."""
     include: Literal["delayed"] | UnsetType = UNSET
@@ -135,7 +142,14 @@ class Offsets(Reply, frozen=True, kw_only=True):
 
 
 class InitProducer(Request, frozen=True, kw_only=True):
-    """Asks for a producer id."""
+    """Asks for a producer id: a new one, or that of the transactional id, in a new epoch.
+
+    Whoever had the transactional id before is fenced off, and what it left open is aborted.
+    """
+
+    transactional_id: TransactionalId | None = None
+    transaction_timeout: Duration | None = None
+    """How long its transactions may be open, unless they say so themselves; 60 seconds if left out."""
 
 
 class ProducerReply(Reply, frozen=True, kw_only=True):

@@ -62,6 +62,8 @@ class TopicList(Reply, frozen=True, kw_only=True):
 class OffsetRange(Reply, frozen=True, kw_only=True):
     earliest: int
     latest: int
+    stable: int
+    """As far as it can be read in order: the first message of an open transaction, or the latest offset."""
 
 
 class BackoffConfig(Reply, frozen=True, kw_only=True):

@@ -1,0 +1,497 @@
+"""Transactions: begun, written in, committed together with acks, aborted; and what is done about those left behind.
+
+What is decided, and when, is the coordinator's business (`transactions.coordinator`), in which order things become
+durable that of `transactions.ending`. Here is who takes part, which the partitions know: a transaction's records carry
+its number, and so do the acks that are pledged to it. So nothing is lost with this object but counters.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from pyroaring import BitMap64
+
+from goqueue.base.deadlines import Deadlines
+from goqueue.broker.partition import Partition
+from goqueue.broker.sidecars import Sidecars
+from goqueue.broker.timer import Timer
+from goqueue.broker.topic import OpenTopic
+from goqueue.broker.topics import TopicCatalogue
+from goqueue.delivery.commands import Hide, Redeem
+from goqueue.io.waiting import reached
+from goqueue.machine.host import Host, Outcome
+from goqueue.model import limits
+from goqueue.model.errors import Conflict, GoQueueError, LogClosed, StorageFailed, TransactionAborted, Unavailable
+from goqueue.model.names import GroupNumber
+from goqueue.model.record import Producer, Record
+from goqueue.model.transactions import AbortReason, TransactionState, transaction_id
+from goqueue.storage.driver import OnFailure
+from goqueue.storage.log import Log
+from goqueue.storage.store import Store
+from goqueue.telemetry import logs
+from goqueue.transactions import commands
+from goqueue.transactions.commands import Abort, Begin, Committed, Complete, ForgetIdle, Identify, Identity
+from goqueue.transactions.coordinator import Transaction, Transactions, ended
+from goqueue.transactions.ending import Durable, decide_commit, orphan_marker, tell
+from goqueue.transactions.records import Participant
+
+log = logs.get("transactions")
+
+T = TypeVar("T")
+
+_RETRY_MS: Final = 1000
+_FORGET_EVERY_MS: Final = 3600 * 1000
+_STOP_S: Final = 5.0
+_STOPPING: Final = "the broker is stopping; try again"
+
+
+class Part(NamedTuple):
+    """What a transaction has in one partition."""
+
+    topic: str
+    partition: int
+    messages: int
+    acks: int
+
+
+class _Site:
+    """A partition that takes part in some transactions."""
+
+    __slots__ = ("_numbers", "_runner", "partition")
+
+    def __init__(self, runner: "TransactionRunner", partition: Partition, numbers: Iterable[int]) -> None:
+        self._runner = runner
+        self._numbers = numbers
+        self.partition = partition
+
+    def saved(self) -> Sequence[Durable]:
+        return _positions(self.partition, acks=any(_has_acks(self.partition, number) for number in self._numbers))
+
+    def tell(self, number: int, commits: bool, marker: Record) -> Sequence[Durable]:
+        return self._runner.tell_partition(self.partition, number, commits, marker)
+
+
+def _has_acks(partition: Partition, number: int) -> bool:
+    return partition.sidecar is not None and bool(partition.deliveries.pledged(number))
+
+
+def _positions(partition: Partition, *, acks: bool) -> list[Durable]:
+    found = [Durable(partition.log, partition.log.end_offset)]
+    if acks and partition.sidecar is not None:
+        found.append(Durable(partition.sidecar.log, partition.sidecar.log.end_offset))
+    return found
+
+
+class TransactionRunner:
+    """Used from one event loop."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        log: Log,
+        topics: TopicCatalogue,
+        sidecars: Sidecars,
+        new_producer: Callable[[], Awaitable[int]],
+        clock: Callable[[], int],
+        monotonic: Callable[[], int],
+        on_ready: Callable[[Partition, set[GroupNumber] | None], None],
+        on_acked: Callable[[Partition, GroupNumber, int], None],
+        on_failure: OnFailure,
+    ) -> None:
+        """`on_ready` is told of a partition where more may be delivered, `on_acked` of acks that count from now on."""
+        self._store = store
+        self._topics = topics
+        self._sidecars = sidecars
+        self._new_producer = new_producer
+        self._clock = clock
+        self._monotonic = monotonic
+        self._on_ready = on_ready
+        self._on_acked = on_acked
+        self._on_failure = on_failure
+        self.machine = Transactions()
+        self.host = Host(log, (self.machine,))
+        self._is_sure = self.machine.is_stopped
+        self.machine.begin_life()
+        self._taking_part: dict[int, dict[Partition, None]] = {}
+        """By transaction that is not complete."""
+        self._closing: Counter[int] = Counter()
+        """Those that are about to be decided about: nothing more comes in."""
+        self._unsure: set[int] = set()
+        """Open since before a life that did not end well: something of them may have been lost."""
+        self._told: dict[int, list[Durable]] = {}
+        """Decided, and every partition has heard: when this is durable they are complete."""
+        self._deadlines: Deadlines[int] = Deadlines()
+        self._timer = Timer(lambda: self._deadlines.earliest, monotonic, self._time_out)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._forgets_at = monotonic() + _FORGET_EVERY_MS
+        self._seen: dict[int, int] = {}
+        """When producers of open transactions were last heard of."""
+        self.counts: Counter[str] = Counter()
+        """Since the start: begun, committed, and aborted by reason."""
+
+    # --- beginning and ending a life
+
+    def start(self) -> None:
+        """Once the topics are open: go on with what was decided, and drop what nobody knows."""
+        machine = self.machine
+        if not self._is_sure:
+            self._unsure = {found.number for found in machine.open}
+        self._submit(commands.Start())
+        now, wall = self._monotonic(), self._clock()
+        for found in machine.open:
+            self._deadlines.arm(found.number, found.end_again(now, wall))
+        for topic in list(self._topics.by_id.values()):
+            self.follow(topic)
+        for found in machine.deciding:
+            self._told.setdefault(found.number, [])
+        self._timer.arm()
+
+    def follow(self, topic: OpenTopic) -> None:
+        """A topic was opened, or has new partitions: what they have of transactions is looked at."""
+        for partition in topic.partitions:
+            numbers = {*partition.transactions.open}
+            if partition.sidecar is not None:
+                numbers |= partition.deliveries.pledged_to
+            for number in sorted(numbers):
+                self._adopt(partition, number)
+
+    def _adopt(self, partition: Partition, number: int) -> None:
+        found = self.machine.by_number.get(number)
+        if found is not None and found.is_open:
+            self._taking_part.setdefault(number, {})[partition] = None
+        elif found is None:
+            self.tell_partition(partition, number, False, orphan_marker(number))
+        else:
+            self._told.setdefault(number, []).extend(tell((found,), (_Site(self, partition, (number,)),)))
+
+    async def stop(self) -> None:
+        self._timer.stop()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_STOP_S)
+        numbers = [found.number for found in self.machine.open]
+        try:
+            await self._durable(
+                [each for number in numbers for site in self._sites((number,)) for each in site.saved()]
+            )
+            if numbers:
+                self._submit(commands.Stop())
+        except GoQueueError as error:  # then the next life is not sure
+            log.warning("transactions are open, and not all is durable", reason=str(error))
+
+    # --- what happens by itself
+
+    def look(self) -> None:
+        """Once a second: what was told and is durable by now is complete."""
+        self._tell([number for number in self._told if not self._is_told(number)])
+        undone = {number: [each for each in where if not _is_over(each)] for number, where in self._told.items()}
+        complete = tuple(number for number, where in undone.items() if not where and self._is_told(number))
+        for number, where in undone.items():
+            self._told[number] = where
+            for each in where:
+                each.log.hasten()
+        if complete:
+            self._submit(Complete(complete))
+            for number in complete:
+                del self._told[number]
+                self._taking_part.pop(number, None)
+        if self._monotonic() >= self._forgets_at:
+            self._forgets_at = self._monotonic() + _FORGET_EVERY_MS
+            self._submit(ForgetIdle(self._clock() - limits.TRANSACTIONAL_ID_EXPIRY_MS))
+
+    def _is_told(self, number: int) -> bool:
+        """Whether every partition that takes part has heard; those of topics that are gone need not."""
+        found = self.machine.by_number[number]
+        for participant in found.participants:
+            topic = self._topics.by_id.get(participant.topic_id)
+            if topic is None:
+                if self._topics.name_of(participant.topic_id) is not None:
+                    return False  # it could not be opened yet
+                continue
+            slot = topic.slots[participant.partition] if participant.partition < len(topic.slots) else None
+            if not isinstance(slot, Partition):
+                return False
+        return not any(number in partition.transactions for partition in self._taking_part.get(number, ()))
+
+    def _time_out(self) -> None:
+        due = tuple(self._deadlines.due(self._monotonic()))
+        left = tuple(number for number in due if self._is_open(number))
+        if left:
+            self._spawn(self._abort_late(left))
+        self._timer.arm()
+
+    async def _abort_late(self, numbers: tuple[int, ...]) -> None:
+        try:
+            await self._abort(numbers, AbortReason.TIMED_OUT)
+        except GoQueueError as error:
+            log.warning("transactions that are over time will be aborted later", reason=str(error))
+            for number in numbers:
+                self._deadlines.arm(number, self._monotonic() + _RETRY_MS)
+            self._timer.arm()
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """It is finished for its own sake: whoever asked may have left."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _is_open(self, number: int) -> bool:
+        found = self.machine.by_number.get(number)
+        return found is not None and found.is_open
+
+    # --- producers
+
+    async def identify(self, transactional_id: str, timeout_ms: int) -> Identity:
+        """A program begins its life under this id: whoever had it before must stop."""
+        return await asyncio.shield(self._spawn(self._identify(transactional_id, timeout_ms)))
+
+    async def _identify(self, transactional_id: str, timeout_ms: int) -> Identity:
+        fresh = await self._new_producer()
+        command = Identify(transactional_id=transactional_id, producer_id=fresh, timeout_ms=timeout_ms)
+        outcome = self._submit(command)
+        await self._durable([Durable(self.host.log, outcome.position)])
+        identity: Identity = self._reply(outcome)
+        self._count_aborted(identity.aborted, AbortReason.REINITIALISED)
+        self._tell(identity.aborted)
+        return identity
+
+    def heard_of(self, producer_id: int, epoch: int) -> None:
+        """It is there."""
+        self.machine.check_epoch(producer_id, epoch)
+        if producer_id in self.machine.by_producer:
+            self._seen[producer_id] = self._monotonic()
+
+    def is_silent(self, found: Transaction) -> bool:
+        """Whether its producer was not heard of for long. That alone aborts nothing."""
+        seen = self._seen.get(found.producer_id)
+        return seen is None or self._monotonic() - seen > limits.PRODUCER_SESSION_MS
+
+    # --- beginning, and taking part
+
+    async def begin(self, command: Begin) -> Transaction:
+        reserved = self.machine.reserved
+        outcome = self._submit(command)
+        number: int = self._reply(outcome)
+        found = self.machine.transaction(number)
+        self._deadlines.arm(number, self._monotonic() + found.timeout_ms)
+        self._timer.arm()
+        self._seen[found.producer_id] = self._monotonic()
+        self.counts["begun"] += 1
+        if self.machine.reserved != reserved:  # else a lost number would be given out twice
+            await self._durable([Durable(self.host.log, outcome.position)])
+        return found
+
+    def check_producer(self, producer: Producer) -> None:
+        """For every block of a producer: raises when it was replaced."""
+        self.machine.check_epoch(producer.producer_id, producer.producer_epoch)
+
+    def check_block(self, number: int, producer: Producer) -> None:
+        """For every block in a transaction: raises when it cannot be published in it."""
+        self.writing(self.machine.writing(number, producer.producer_id, producer.producer_epoch))
+
+    def writing(self, found: Transaction) -> Transaction:
+        """The transaction, if more may come into it."""
+        if not found.is_open:
+            raise ended(found)
+        if found.number in self._closing:
+            raise Conflict(f"{found.transaction_id} is being committed; begin another one")
+        self._seen[found.producer_id] = self._monotonic()
+        return found
+
+    def take_part(self, number: int, partition: Partition) -> None:
+        """The partition has, or will have, something of it."""
+        self._taking_part.setdefault(number, {})[partition] = None
+
+    # --- ending
+
+    async def commit(self, found: Transaction, *, messages: int | None = None, acks: int | None = None) -> Committed:
+        """With `messages` and `acks`, as many as its writer knows of: nothing may have been lost."""
+        if found.is_open:
+            self._check_whole(found, messages, acks)
+        work = self._commit((found.number,), lambda parts: commands.Commit(found.number, parts))
+        return await asyncio.shield(self._spawn(work))
+
+    def _check_whole(self, found: Transaction, messages: int | None, acks: int | None) -> None:
+        has = self.parts(found)
+        here = sum(part.messages for part in has), sum(part.acks for part in has)
+        wanted = here[0] if messages is None else messages, here[1] if acks is None else acks
+        if wanted != here:
+            self._spawn(self._abort_quietly((found.number,)))
+            raise TransactionAborted(
+                f"{found.transaction_id} has {here[0]} messages and {here[1]} acks, its writer says {wanted[0]} and "
+                f"{wanted[1]}: the others were lost in a crash of the broker's machine, so it is aborted; do it again"
+            )
+        if found.number in self._unsure and (messages is None or (acks is None and here[1])):
+            raise Conflict(
+                f"the broker stopped without warning while {found.transaction_id} was open, and may have lost some of "
+                "it; say with messages and acks how many it has, or abort it"
+            )
+
+    async def _abort_quietly(self, numbers: tuple[int, ...]) -> None:
+        try:
+            await self._abort(numbers, AbortReason.LOST)
+        except GoQueueError as error:  # its timeout aborts it
+            log.warning("a transaction that is not complete will be aborted later", reason=str(error))
+
+    async def commit_many(
+        self, name: str, token: int, numbers: Sequence[int], messages: Mapping[int, int] | None = None
+    ) -> Committed:
+        """All of them or none, once per token. `messages`: how many each has, by its writer; see `commit`."""
+        listed = tuple(dict.fromkeys(numbers))
+        if not self.machine.check_many(name, token, listed):
+            for number in listed:
+                self._check_whole(self.machine.transaction(number), (messages or {}).get(number), None)
+        work = self._commit(
+            listed,
+            lambda parts: commands.CommitMany(name=name, token=token, numbers=listed, participants=parts),
+        )
+        return await asyncio.shield(self._spawn(work))
+
+    async def _commit(self, numbers: tuple[int, ...], command: Callable[[tuple[Participant, ...]], Any]) -> Committed:
+        sites = self._sites(numbers)
+        outcomes: list[Outcome] = []
+
+        def decide() -> Outcome:
+            taking_part = {_participant(site.partition): None for site in sites}
+            outcomes.append(self._submit(command(tuple(taking_part))))
+            return outcomes[0]
+
+        self._closing.update(numbers)
+        try:
+            for step in decide_commit(self.host.log, sites, decide):
+                await self._durable(step)
+        finally:
+            self._closing -= Counter(numbers)
+        committed: Committed = self._reply(outcomes[0])
+        if not committed.duplicate:
+            self.counts["committed"] += len(committed.numbers)
+        self._count_aborted(committed.aborted, AbortReason.REPLACED)
+        self._tell((*committed.numbers, *committed.aborted))
+        return committed
+
+    async def abort(self, numbers: Iterable[int], reason: AbortReason = AbortReason.ASKED) -> tuple[int, ...]:
+        """Those of them that were open."""
+        return await asyncio.shield(self._spawn(self._abort(tuple(numbers), reason)))
+
+    async def _abort(self, numbers: tuple[int, ...], reason: AbortReason) -> tuple[int, ...]:
+        outcome = self._submit(Abort(numbers, reason))
+        aborted: tuple[int, ...] = self._reply(outcome)
+        self._count_aborted(aborted, reason)
+        await self._durable([Durable(self.host.log, outcome.position)])
+        self._tell(aborted)
+        return aborted
+
+    def _count_aborted(self, numbers: Sequence[int], reason: AbortReason) -> None:
+        self.counts[reason] += len(numbers)
+        if numbers and reason is not AbortReason.ASKED:
+            names = ", ".join(map(transaction_id, numbers[:3]))
+            log.warning("transactions were aborted", count=len(numbers), first=names, reason=reason.value)
+
+    # --- telling the partitions
+
+    def _sites(self, numbers: Iterable[int]) -> list[_Site]:
+        found: dict[Partition, list[int]] = {}
+        for number in numbers:
+            for partition in self._taking_part.get(number, ()):
+                found.setdefault(partition, []).append(number)
+        return [_Site(self, partition, mine) for partition, mine in found.items()]
+
+    def _tell(self, numbers: Iterable[int]) -> None:
+        """What was decided. What cannot be told now is told later."""
+        for number in numbers:
+            found = self.machine.transaction(number)
+            self._unsure.discard(number)
+            self._deadlines.disarm(number)
+            self._seen.pop(found.producer_id, None)
+            where = self._told.setdefault(number, [])
+            for site in self._sites((number,)):
+                try:
+                    where += tell((found,), (site,))
+                except LogClosed:
+                    continue  # its topic was deleted
+                except GoQueueError as error:
+                    log.warning("a partition hears of a transaction later", reason=str(error))
+
+    def tell_partition(self, partition: Partition, number: int, commits: bool, marker: Record) -> list[Durable]:
+        """A marker, if it has records of it; its acks are settled, or to be tried again."""
+        has_acks = _has_acks(partition, number)
+        if number not in partition.transactions and not has_acks:
+            return []
+        if number in partition.transactions:
+            try:
+                ended_here = self._store.spending(lambda: partition.mark(marker, self._clock()))
+            except StorageFailed as failure:
+                self._on_failure(failure)
+                raise
+            hidden = BitMap64([ended_here.marker])
+            if not commits:
+                hidden |= ended_here.records
+            if partition.sidecar is None:
+                partition.delays.drop(hidden)
+            else:
+                self._sidecars.write(partition, Hide(hidden))
+                if commits:
+                    partition.deliveries.free_all(ended_here.records)
+        if has_acks:
+            for group, count in self._sidecars.write(partition, Redeem(number, commits)).items():
+                if commits:
+                    self._on_acked(partition, group, count)
+        self._on_ready(partition, None)
+        return _positions(partition, acks=has_acks)
+
+    # --- looking
+
+    def parts(self, found: Transaction) -> list[Part]:
+        """What it has, and where, as long as it is open."""
+        rows = []
+        for partition in self._taking_part.get(found.number, ()):
+            acks = 0 if partition.sidecar is None else sum(partition.deliveries.pledged(found.number).values())
+            messages = partition.transactions.count(found.number)
+            rows.append(Part(partition.topic.name, partition.number, messages, acks))
+        return sorted(rows)
+
+    def state(self, found: Transaction) -> TransactionState:
+        """As users are told: it has ended when every partition has heard of it."""
+        if found.number in self._told and self._is_told(found.number):
+            return TransactionState.COMMITTED if found.is_committed else TransactionState.ABORTED
+        return found.state
+
+    # --- the log
+
+    def _submit(self, command: Any) -> Outcome:
+        try:
+            return self._store.spending(lambda: self.host.submit(self.machine, command, self._clock()))
+        except StorageFailed as failure:
+            self._on_failure(failure)
+            raise
+        except LogClosed:
+            raise Unavailable(_STOPPING) from None
+
+    def _reply(self, outcome: Outcome) -> Any:
+        if outcome.refusal is not None:
+            raise outcome.refusal
+        return outcome.reply
+
+    async def _durable(self, step: Sequence[Durable]) -> None:
+        for each in step:
+            each.log.hasten()
+        for each in step:
+            try:
+                await reached(each.log.durable, each.position)
+            except StorageFailed as failure:
+                self._on_failure(failure)
+                raise
+            except LogClosed:
+                if each.log is self.host.log:
+                    raise Unavailable(_STOPPING) from None  # else its topic was deleted: nothing of it counts
+
+
+def _participant(partition: Partition) -> Participant:
+    return Participant(partition.topic.topic_id, partition.number)
+
+
+def _is_over(each: Durable) -> bool:
+    """Durable, or its topic is gone."""
+    return each.is_so or each.log.written.failure is not None
