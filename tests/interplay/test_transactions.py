@@ -637,4 +637,3 @@ def test_topic_delete_x_transaction(tmp_path: Path) -> None:
             to.broker.transactions.look()
 
     run_timed(work())
-

@@ -9,7 +9,7 @@ import msgspec
 from goqueue import __version__
 from goqueue.api.operations import OPERATIONS, PATH_FIELDS, Operation
 from goqueue.model import limits
-from goqueue.model.names import GROUP_PATTERN, TOPIC_PATTERN
+from goqueue.model.names import GROUP_PATTERN, TOPIC_PATTERN, TRANSACTION_NAME_PATTERN, TRANSACTION_PATTERN
 from goqueue.wire import shapes
 from goqueue.wire.failures import ErrorBody
 
@@ -24,6 +24,8 @@ _PATH_SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "offset": {"type": "integer", "minimum": 0, "maximum": limits.MAX_OFFSET - 1},
     "schedule": {"type": "string", "pattern": shapes.JOB_PATTERN},
     "redrive": {"type": "string", "pattern": shapes.JOB_PATTERN},
+    "transaction": {"type": "string", "pattern": TRANSACTION_PATTERN},
+    "name": {"type": "string", "pattern": TRANSACTION_NAME_PATTERN},
 }
 
 

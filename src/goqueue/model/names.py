@@ -14,6 +14,9 @@ GroupNumber = NewType("GroupNumber", int)
 
 GROUP_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{limits.MAX_GROUP_NAME}}}$"
 CLIENT_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{limits.MAX_CLIENT_ID}}}$"
+TRANSACTION_PATTERN: Final = r"^txn-[0-9]{1,19}$"
+TRANSACTION_NAME_PATTERN: Final = rf"^[A-Za-z0-9._:-]{{1,{limits.MAX_TRANSACTIONAL_ID}}}$"
+"""Of transactional ids, and of names that transactions are begun under."""
 DLQ_SUFFIX: Final = ".dlq"
 TOPIC_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{limits.MAX_TOPIC_NAME}}}(\{DLQ_SUFFIX})?$"
 """A name of the full length may have the ending of a dead-letter topic behind it, and nothing else."""

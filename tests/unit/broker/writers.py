@@ -102,9 +102,7 @@ def _in(record: Record, number: int, producer: Producer) -> Record:
     return msgspec.structs.replace(record, extension=extension)
 
 
-async def visible(
-    to: Consumers, *, topic: str = TOPIC, partition: int = 0, uncommitted: bool = False
-) -> list[str]:
+async def visible(to: Consumers, *, topic: str = TOPIC, partition: int = 0, uncommitted: bool = False) -> list[str]:
     """What an ordered read finds, from the beginning to where it stops."""
     found, log = to.partition(partition, topic), to.partition(partition, topic).log
     offset, texts = log.start_offset, list[str]()

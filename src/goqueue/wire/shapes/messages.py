@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from goqueue.model import limits
+from goqueue.model.names import TRANSACTION_NAME_PATTERN, TRANSACTION_PATTERN
 from goqueue.wire.shapes.fields import (
     DurabilityName,
     Duration,
@@ -39,8 +40,8 @@ AcksName = Literal["none", "leader", "all"]
 ProducerId = Annotated[int, Meta(ge=1, lt=limits.MAX_OFFSET)]
 ProducerEpoch = Annotated[int, Meta(ge=0, lt=2**15)]
 Sequence = Annotated[int, Meta(ge=0, lt=2**31)]
-TransactionId = Annotated[str, Meta(max_length=32, examples=["txn-17"])]
-TransactionalId = Annotated[str, Meta(min_length=1, max_length=limits.MAX_TRANSACTIONAL_ID, examples=["billing-1"])]
+TransactionId = Annotated[str, Meta(pattern=TRANSACTION_PATTERN, examples=["txn-17"])]
+TransactionalId = Annotated[str, Meta(pattern=TRANSACTION_NAME_PATTERN, examples=["billing-1"])]
 
 
 class Publish(Message, frozen=True, kw_only=True):

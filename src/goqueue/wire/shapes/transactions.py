@@ -5,12 +5,13 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from goqueue.model import limits
+from goqueue.model.names import TRANSACTION_NAME_PATTERN
 from goqueue.wire.shapes.delivery import ReceiptHandle
 from goqueue.wire.shapes.fields import Duration, GroupName, Offset, PartitionNumber, Reply, Request, TopicName
 from goqueue.wire.shapes.groups import MemberId, PartitionKey, PollNumber
 from goqueue.wire.shapes.messages import Message, ProducerEpoch, ProducerId, Sequence, TransactionalId, TransactionId
 
-TransactionName = Annotated[str, Meta(min_length=1, max_length=limits.MAX_TRANSACTIONAL_ID, examples=["nightly-load"])]
+TransactionName = Annotated[str, Meta(pattern=TRANSACTION_NAME_PATTERN, examples=["nightly-load"])]
 StateName = Literal["ongoing", "committing", "aborting", "committed", "aborted"]
 Count = Annotated[int, Meta(ge=0, lt=limits.MAX_OFFSET)]
 
