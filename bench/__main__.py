@@ -14,7 +14,7 @@ from typing import Final
 
 from rich.console import Console
 
-from bench import broker, client, delivery, report, storage
+from bench import broker, client, delivery, report, storage, transactions
 from bench import codec as codec_bench
 from bench.callers import Refused
 from bench.processes import Failed
@@ -26,6 +26,7 @@ ROOMS: Final[dict[str, dict[str, report.Part]]] = {
     "broker": broker.PARTS,
     "delivery": delivery.PARTS,
     "client": client.PARTS,
+    "transactions": transactions.PARTS,
 }
 
 QUIET_LOAD: Final = 0.5

@@ -126,7 +126,13 @@ def run_paced(found: Ground, name: str, per_s: int, seconds: float, warm_s: floa
         return found.do(pacing(found, topic, per_s, seconds, warm_s))
 
 
-def pacing(found: Ground, topic: str, per_s: int, seconds: float, warm_s: float) -> Pace:
+def pacing(found: Ground, topic: str, per_s: int, seconds: float, warm_s: float, held: int = 0) -> Pace:
     return Pace(
-        address=found.broker.address, topic=topic, partitions=PARTITIONS, per_s=per_s, seconds=seconds, warm_s=warm_s
+        address=found.broker.address,
+        topic=topic,
+        partitions=PARTITIONS,
+        per_s=per_s,
+        seconds=seconds,
+        warm_s=warm_s,
+        held=held,
     )

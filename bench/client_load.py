@@ -80,6 +80,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     per_s: int
     seconds: float
     warm_s: float
+    held: int = 0
+    """Messages that are in the topic and belong to open transactions."""
 
     @property
     def messages(self) -> int:
@@ -129,7 +131,18 @@ class Follow(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     sync: bool = False
 
 
-Job = Enqueue | Send | Pace | Read | Consume | Follow
+class Transact(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """So many transactions with so many messages each, by `writers` producers; latencies are those of whole ones."""
+
+    address: str
+    topic: str
+    transactions: int
+    messages_each: int
+    writers: int
+    sync: bool = False
+
+
+Job = Enqueue | Send | Pace | Read | Consume | Follow | Transact
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,10 +218,11 @@ class Waits:
 class Ends:
     """Where the partitions of a topic end that was empty, by what answers say: every message once, or it is no figure.
 
-    As many offsets as messages: none is missing, none was appended twice.
+    As many offsets as messages, beside those that were `held` before: none is missing, none was appended twice.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, held: int = 0) -> None:
+        self._held = held
         self._ends: dict[int, int] = {}
         self._messages = 0
         self._troubles: list[str] = []
@@ -230,7 +244,7 @@ class Ends:
         self._ends[partition] = max(self._ends.get(partition, 0), end)
 
     def check(self, messages: int) -> None:
-        appended = sum(self._ends.values())
+        appended = sum(self._ends.values()) - self._held
         if self._troubles or self._messages != messages or appended != messages:
             why = "; ".join(self._troubles[:3])
             raise Refused(f"{self._messages} of {messages} were answered, {appended} are there. {why}")
@@ -327,7 +341,7 @@ async def _send(client: AsyncClient, job: Send) -> Done:
 
 async def _pace(client: AsyncClient, job: Pace) -> Done:
     """Batches of a partition are answered in their order: an answer is about those that were planned first."""
-    ends = Ends()
+    ends = Ends(job.held)
     planned: list[deque[int]] = [deque() for _ in range(job.partitions)]
     waits = Waits()
 
@@ -449,6 +463,38 @@ async def _follow(client: AsyncClient, job: Follow) -> Done:
     return done
 
 
+async def _transact(client: AsyncClient, job: Transact) -> Done:
+    """What is visible in the end must be all of it, once."""
+    took_ms: list[float] = []
+    left = iter(range(job.transactions))
+    keys(), values()
+
+    async def write() -> None:
+        async with client.producer() as producer:
+            await producer.prepare(job.topic)
+            for _ in left:
+                begun = time.perf_counter()
+                async with producer.transaction():
+                    for key, value in pairs(job.messages_each):
+                        producer.enqueue(job.topic, value, key=key)
+                took_ms.append((time.perf_counter() - begun) * 1000)
+
+    clock = Clock()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(job.writers):
+            group.create_task(write())
+    done = clock.done(job.transactions * job.messages_each)
+    async with client.reader(job.topic) as reader:
+        found = 0
+        while (batch := await reader.read()) is not None:
+            found += len(batch.values())
+    if found != done.messages:
+        raise Refused(f"{found} of {done.messages} messages are visible")
+    took_ms.sort()
+    p50_ms, p99_ms = quantile(took_ms, 0.5), quantile(took_ms, 0.99)
+    return msgspec.structs.replace(done, p50_ms=p50_ms, p99_ms=p99_ms, samples=len(took_ms))
+
+
 def _stamp(value: bytes | None) -> int:
     return int.from_bytes((value or b"")[:STAMP_BYTES], "little")
 
@@ -471,6 +517,8 @@ async def run(job: Job) -> Done:
                 return await _consume(client, job)
             case Follow():
                 return await _follow(client, job)
+            case Transact():
+                return await _transact(client, job)
 
 
 def _jobs() -> Iterator[Job]:

@@ -634,6 +634,6 @@ def test_topic_delete_x_transaction(tmp_path: Path) -> None:
             assert await visible(to, topic="bills") == ["bill"]
             assert await visible(to) == []
             await to.followed()
-            to.broker.transactions.look()
+            await to.broker.transactions.look()
 
     run_timed(work())

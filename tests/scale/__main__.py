@@ -17,7 +17,7 @@ from rich.console import Console
 from bench.report import Figure, show
 from goqueue import codec
 from tests.chaos.ledger import Violation
-from tests.scale import burst, delays, lanes, stopped
+from tests.scale import burst, delays, lanes, open_transactions, stopped
 from tests.scale.stage import BLOCK
 
 
@@ -50,12 +50,24 @@ def _stopped_reader(share: float) -> Iterator[Figure]:
     yield from stopped.figures(stopped.run(plan._replace(mib=max(round(plan.mib * share), 1))))
 
 
+def _open_transaction(share: float) -> Iterator[Figure]:
+    plan = open_transactions.Plan()
+    shorter = plan._replace(before_s=plan.before_s * share, open_s=plan.open_s * share)
+    yield from open_transactions.figures(open_transactions.run(shorter))
+
+
+def _open_transactions(share: float) -> Iterator[Figure]:
+    yield from open_transactions.figures_many(open_transactions.run_many(round(10_000 * share)))
+
+
 PARTS: Final[dict[str, Callable[[float], Iterable[Figure]]]] = {
     "delays": _delays,
     "burst": _burst,
     "behind": _behind,
     "between": _between,
     "stopped-reader": _stopped_reader,
+    "open-transaction": _open_transaction,
+    "open-transactions": _open_transactions,
 }
 
 

@@ -15,7 +15,7 @@ import pytest
 from goqueue import codec
 from goqueue.model.limits import MIB
 from tests.chaos.spawn import ROOT
-from tests.scale import burst, delays, lanes, stopped
+from tests.scale import burst, delays, lanes, open_transactions, stopped
 from tests.scale.__main__ import PARTS
 from tests.scale.stage import TooSlow
 
@@ -64,6 +64,20 @@ def test_readers_that_stop_leave_the_broker_small_and_go_on_without_a_gap() -> N
     assert outcome.resumed == 100_000
     for figure in stopped.figures(outcome):
         print(figure)
+
+
+def test_messages_beside_an_open_transaction_come_and_its_own_when_it_is_committed() -> None:
+    outcome = open_transactions.run(open_transactions.Plan(before_s=0.3, open_s=0.7, held=500))
+    assert all(outcome.before_ms.values()), "nothing was measured before"
+    assert all(outcome.meanwhile_ms.values()), "nothing came beside it"
+    assert outcome.committed == {"partition": 1500, "key": 1500}
+    for figure in open_transactions.figures(outcome):
+        print(figure)
+
+
+def test_a_thousand_open_transactions_take_little() -> None:
+    outcome = open_transactions.run_many(1000)
+    assert outcome.open_mib - outcome.base_mib < open_transactions.GROWN_MIB
 
 
 def test_a_disk_too_small_for_the_backlog_is_said_before_anything_is_published(monkeypatch: pytest.MonkeyPatch) -> None:

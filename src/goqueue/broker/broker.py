@@ -322,7 +322,7 @@ class Broker:
     async def _retry(self) -> None:
         """Once a second: what could not be done before."""
         self.schedules.look()
-        self.transactions.look()
+        await self.transactions.look()
         await self.groups.retry()
 
     def _written(self, partition: Partition) -> None:

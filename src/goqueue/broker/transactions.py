@@ -8,6 +8,7 @@ its number, and so do the acks that are pledged to it. So nothing is lost with t
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from time import perf_counter
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pyroaring import BitMap64
@@ -182,9 +183,9 @@ class TransactionRunner:
 
     # --- what happens by itself
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """Once a second: what was told and is durable by now is complete."""
-        self._tell([number for number in self._told if not self._is_told(number)])
+        await self._tell([number for number in self._told if not self._is_told(number)])
         undone = {number: [each for each in where if not _is_over(each)] for number, where in self._told.items()}
         complete = tuple(number for number, where in undone.items() if not where and self._is_told(number))
         for number, where in undone.items():
@@ -254,7 +255,7 @@ class TransactionRunner:
         await self._durable([Durable(self.host.log, outcome.position)])
         identity: Identity = self._reply(outcome)
         self._count_aborted(identity.aborted, AbortReason.REINITIALISED)
-        self._tell(identity.aborted)
+        await self._tell(identity.aborted)
         return identity
 
     def heard_of(self, producer_id: int, epoch: int) -> None:
@@ -368,7 +369,7 @@ class TransactionRunner:
         if not committed.duplicate:
             self.counts["committed"] += len(committed.numbers)
         self._count_aborted(committed.aborted, AbortReason.REPLACED)
-        self._tell((*committed.numbers, *committed.aborted))
+        await self._tell((*committed.numbers, *committed.aborted))
         return committed
 
     async def abort(self, numbers: Iterable[int], reason: AbortReason = AbortReason.ASKED) -> tuple[int, ...]:
@@ -380,7 +381,7 @@ class TransactionRunner:
         aborted: tuple[int, ...] = self._reply(outcome)
         self._count_aborted(aborted, reason)
         await self._durable([Durable(self.host.log, outcome.position)])
-        self._tell(aborted)
+        await self._tell(aborted)
         return aborted
 
     def _count_aborted(self, numbers: Sequence[int], reason: AbortReason) -> None:
@@ -398,9 +399,13 @@ class TransactionRunner:
                 found.setdefault(partition, []).append(number)
         return [_Site(self, partition, mine) for partition, mine in found.items()]
 
-    def _tell(self, numbers: Iterable[int]) -> None:
-        """What was decided. What cannot be told now is told later."""
+    async def _tell(self, numbers: Iterable[int]) -> None:
+        """What was decided. What cannot be told now is told later. Others get a turn while there are many."""
+        begun = perf_counter()
         for number in numbers:
+            if perf_counter() - begun > limits.TURN_S:
+                await asyncio.sleep(0)
+                begun = perf_counter()
             found = self.machine.transaction(number)
             self._unsure.discard(number)
             self._deadlines.disarm(number)
