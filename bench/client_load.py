@@ -139,7 +139,6 @@ class Transact(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     transactions: int
     messages_each: int
     writers: int
-    sync: bool = False
 
 
 Job = Enqueue | Send | Pace | Read | Consume | Follow | Transact
@@ -528,7 +527,7 @@ def _jobs() -> Iterator[Job]:
 
 
 def _do(job: Job) -> Done:
-    if not isinstance(job, Pace) and job.sync:
+    if not isinstance(job, Pace | Transact) and job.sync:
         from bench.client_sync import run_sync  # the other jobs are measured without it
 
         return run_sync(job)

@@ -15,6 +15,7 @@ from goqueue.telemetry.exposition import (
     PartitionReading,
     Standing,
     TopicReading,
+    TransactionsReading,
 )
 from goqueue.telemetry.meters import RequestMeterSet
 
@@ -109,4 +110,9 @@ class Readings:
             in_flight_bytes=broker.requests.held + broker.replies.held,
             fsync_latency=broker.fsync_latency,
             delay_lateness=broker.alarms.lateness,
+            transactions=TransactionsReading(
+                len(broker.transactions.machine.by_producer),
+                broker.transactions.oldest_ms / 1000,
+                broker.transactions.outcomes,
+            ),
         )

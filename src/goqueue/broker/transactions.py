@@ -457,6 +457,18 @@ class TransactionRunner:
             rows.append(Part(partition.topic.name, partition.number, messages, acks))
         return sorted(rows)
 
+    @property
+    def oldest_ms(self) -> int:
+        """How long the oldest of the open ones is open."""
+        now = self._clock()
+        return max(now - min((found.began_at for found in self.machine.open), default=now), 0)
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many ended since the start, by how they did."""
+        reasons = {reason.value: self.counts[reason] for reason in AbortReason}
+        return {"committed": self.counts["committed"], **reasons}
+
     def state(self, found: Transaction) -> TransactionState:
         """As users are told: it has ended when every partition has heard of it."""
         if found.number in self._told and self._is_told(found.number):

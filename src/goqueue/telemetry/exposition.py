@@ -111,6 +111,14 @@ class GroupsReading(msgspec.Struct, frozen=True):
     waiting_polls: int
 
 
+class TransactionsReading(msgspec.Struct, frozen=True):
+    """Those that are open, how long the oldest of them is, and how those that ended since the start did."""
+
+    open: int
+    oldest_s: float
+    outcomes: Mapping[str, int]
+
+
 class BrokerReading(msgspec.Struct, frozen=True, kw_only=True):
     """What the broker is like now. A histogram is None where nobody measures it."""
 
@@ -119,6 +127,7 @@ class BrokerReading(msgspec.Struct, frozen=True, kw_only=True):
     in_flight_bytes: int
     fsync_latency: Histogram | None = None
     delay_lateness: Histogram | None = None
+    transactions: TransactionsReading | None = None
 
 
 class Source(Protocol):
@@ -156,6 +165,13 @@ _LATENESS: Final = Family(
     "goqueue_delay_lateness_seconds",
     (),
     "How late delayed messages became ready: of all that did so together, how late the first one was at most.",
+)
+_OPEN_TRANSACTIONS: Final = Family("goqueue_transactions_open", (), "Transactions that are not decided about.")
+_OLDEST_TRANSACTION: Final = Family(
+    "goqueue_transaction_oldest_seconds", (), "How long the oldest open transaction is open; 0 when there is none."
+)
+_TRANSACTIONS: Final = Family(
+    "goqueue_transactions_total", ("outcome",), "Transactions that ended: committed, or why they were aborted."
 )
 _ERRORS: Final = Family(
     "goqueue_produce_errors_total", ("topic", "error_type"), "Publish requests that failed, by the code of the error."
@@ -295,6 +311,11 @@ class Exposition:
             yield from _histogram(_FSYNC_LATENCY, [((), broker.fsync_latency)])
         if broker.delay_lateness is not None:
             yield from _histogram(_LATENESS, [((), broker.delay_lateness)])
+        if broker.transactions is not None:
+            yield from _gauge(_OPEN_TRANSACTIONS, [((), broker.transactions.open)])
+            yield from _gauge(_OLDEST_TRANSACTION, [((), broker.transactions.oldest_s)])
+            ended = broker.transactions.outcomes
+            yield from _counter(_TRANSACTIONS, (((outcome,), count) for outcome, count in ended.items()))
 
         for family, count_of in _TOPIC_COUNTERS:
             yield from _counter(family, (((one.topic,), count_of(one)) for one in topics))

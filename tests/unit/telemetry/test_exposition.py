@@ -21,6 +21,7 @@ from goqueue.telemetry.exposition import (
     PartitionReading,
     Standing,
     TopicReading,
+    TransactionsReading,
 )
 from goqueue.telemetry.meters import (
     LATENCY_BOUNDS_S,
@@ -186,6 +187,7 @@ def fill(broker: Broker) -> None:
         in_flight_bytes=4096,
         fsync_latency=fsyncs,
         delay_lateness=lateness,
+        transactions=TransactionsReading(3, 1.5, {"committed": 7, "timed_out": 2}),
     )
 
 
@@ -298,6 +300,13 @@ def test_a_broker_without_topics_tells_about_itself(broker: Broker) -> None:
     assert not broker.series("goqueue_log_size_bytes")
     assert not broker.series("goqueue_fsync_latency_seconds_count")
     assert "goqueue_fsync_latency_seconds" not in broker.families()
+
+
+def test_transactions_that_are_open_and_how_others_ended(broker: Broker) -> None:
+    fill(broker)
+    assert broker.value("goqueue_transactions_open") == 3
+    assert broker.value("goqueue_transaction_oldest_seconds") == 1.5
+    assert broker.value("goqueue_transactions_total", outcome="timed_out") == 2
 
 
 def test_a_topic_name_with_signs_is_read_back_as_it_is(broker: Broker) -> None:

@@ -169,16 +169,14 @@ async def describe_transaction(service: Service, request: shapes.Nothing, transa
 
 async def transaction_stats(service: Service, request: shapes.Nothing) -> shapes.TransactionStats:
     runner = service.broker.transactions
-    ongoing, now = runner.machine.open, service.broker.clock()
-    oldest = min((found.began_at for found in ongoing), default=now)
     return shapes.TransactionStats(
-        ongoing=len(ongoing),
+        ongoing=len(runner.machine.by_producer),
         ending=len(runner.machine.deciding),
-        oldest_seconds=max(now - oldest, 0) / 1000,
+        oldest_seconds=runner.oldest_ms / 1000,
         transactional_ids=len(runner.machine.owners),
         begun=runner.counts["begun"],
         committed=runner.counts["committed"],
-        aborted={reason.value: runner.counts[reason] for reason in AbortReason},
+        aborted={outcome: count for outcome, count in runner.outcomes.items() if outcome != "committed"},
     )
 
 
