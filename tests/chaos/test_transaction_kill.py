@@ -1,12 +1,14 @@
-"""Transactions over brokers and programs that are killed: a few rounds in the suite, many on request; and broken brokers,
-which the rig must catch."""
+"""Transactions over brokers and programs that are killed: a few rounds in the suite, many on request; and broken
+brokers, which the rig must catch."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.transaction_kill import MODES, kill_in_transactions
+from tests.chaos.ledger import Lost, Violation
+from tests.chaos.transaction_kill import MODES, Twice, kill_in_transactions
+from tests.support.delivery_planted import program
 
 
 def any_seed() -> int:
@@ -18,6 +20,12 @@ def test_every_input_has_one_result_whatever_is_killed(tmp_path: Path) -> None:
     assert len(outcome.rounds) == 5
     assert any(each.open for each in outcome.rounds), "no transaction was open: little is shown"
     assert outcome.committed
+
+
+@pytest.mark.parametrize(("planted", "violation"), [("hasty-pledges", Lost), ("all-commit", Twice)])
+def test_a_broken_broker_is_caught(tmp_path: Path, planted: str, violation: type[Violation]) -> None:
+    with pytest.raises(violation):
+        kill_in_transactions(tmp_path, 2, seed=any_seed(), program=program(planted))
 
 
 @pytest.mark.long

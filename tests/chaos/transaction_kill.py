@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -254,13 +254,19 @@ async def _values(wire: str, isolation: str) -> list[bytes]:
 
 
 def kill_in_transactions(
-    directory: Path, rounds: int, *, seed: int, mode: str = "partition", tell: Tell = lambda _: None
+    directory: Path,
+    rounds: int,
+    *,
+    seed: int,
+    mode: str = "partition",
+    program: Sequence[str] = (),
+    tell: Tell = lambda _: None,
 ) -> Outcome:
-    """One run; a Violation when something is wrong."""
+    """One run; a Violation when something is wrong. `program` is another broker than `goqueue`."""
     dice = random.Random(f"{seed}/{mode}")
     done: list[Round] = []
     try:
-        with running_broker(directory, *free_doors(random.Random())) as broker:
+        with running_broker(directory, *free_doors(random.Random()), program=program) as broker:
             for topic in (INPUTS, OUTPUTS):
                 asyncio.run(_create(broker.wire, topic))
             scene = Scene(broker, mode, dice)
@@ -311,8 +317,8 @@ def main() -> int:
         return 1
     kinds = Counter(each.what for each in everything)
     print(
-        f"ok: {len(everything)} rounds in {time.monotonic() - began:.0f} s ({dict(kinds)}), {hits} with open transactions; "
-        f"{sum(outcome.inputs for outcome in outcomes)} inputs have one result each; "
+        f"ok: {len(everything)} rounds in {time.monotonic() - began:.0f} s ({dict(kinds)}), {hits} of them with open "
+        f"transactions; {sum(outcome.inputs for outcome in outcomes)} inputs have one result each; "
         f"{sum(outcome.committed for outcome in outcomes)} transactions committed, "
         f"{sum(outcome.aborted for outcome in outcomes)} seen to fail, "
         f"{sum(outcome.results_aborted for outcome in outcomes)} results are hidden for ever"

@@ -12,14 +12,20 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import msgspec
 from pyroaring import BitMap64
 
+from goqueue.broker.partition import Partition
+from goqueue.broker.transactions import TransactionRunner
 from goqueue.cli.main import main
-from goqueue.delivery.commands import Ack, Cancel
+from goqueue.delivery.commands import Ack, Cancel, Pledge
 from goqueue.delivery.delays import Delays
 from goqueue.delivery.sidecar import Sidecar
 from goqueue.delivery.tries import Tries, Try
+from goqueue.machine.host import Outcome
+from goqueue.model.record import Record
 from goqueue.storage import store
+from goqueue.transactions.ending import Durable
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.group_forgetful import plant as plant_forgetting
 
@@ -87,6 +93,31 @@ def _plant_tidying() -> None:
     signal.signal(signal.SIGUSR2, tidy)
 
 
+def _plant_hasty_pledges() -> None:
+    """An ack in a transaction counts at once."""
+    submit = Sidecar.submit
+
+    def submit_hastily(self: Sidecar, command: Any, *, wall: int, now: int) -> Outcome:
+        if isinstance(command, Pledge):
+            command = Ack(command.group, command.claims)
+        return submit(self, command, wall=wall, now=now)
+
+    Sidecar.submit = submit_hastily  # type: ignore[method-assign]
+
+
+def _plant_all_commit() -> None:
+    """Every transaction that ends is committed, as its partitions see it."""
+    tell = TransactionRunner.tell_partition
+
+    def commit(
+        self: TransactionRunner, partition: Partition, number: int, commits: bool, marker: Record
+    ) -> list[Durable]:
+        has_records = number in partition.transactions
+        return tell(self, partition, number, commits or has_records, msgspec.structs.replace(marker, commit=True))
+
+    TransactionRunner.tell_partition = commit  # type: ignore[method-assign]
+
+
 PLANTS: Final[dict[str, Callable[[], None]]] = {
     "forgets-acks": lambda: plant_forgetting(_forgets_ack),
     "forgets-cancels": lambda: plant_forgetting(lambda _, command: isinstance(command, Cancel)),
@@ -95,6 +126,8 @@ PLANTS: Final[dict[str, Callable[[], None]]] = {
     "no-fence": _plant_no_fence,
     "slow": _plant_slow,
     "tidying": _plant_tidying,
+    "hasty-pledges": _plant_hasty_pledges,
+    "all-commit": _plant_all_commit,
 }
 
 if __name__ == "__main__":
