@@ -18,7 +18,8 @@ MODULES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*
 
 # Rooms whose modules decide and never touch the world: time comes in as an argument, bytes through a port.
 SANS_IO = {
-    "base", "model", "codec", "wire", "storage", "machine", "metadata", "producers", "groups", "delivery", "transactions", "jobs",
+    "base", "model", "codec", "wire", "storage", "machine", "metadata", "producers", "groups", "delivery",
+    "transactions", "jobs",
 }  # fmt: skip
 THE_WORLD = {
     "asyncio", "concurrent", "multiprocessing", "os", "pathlib", "random", "secrets", "select", "selectors",
