@@ -231,8 +231,11 @@ class TransactionRunner:
                 self._deadlines.arm(number, self._monotonic() + _RETRY_MS)
             self._timer.arm()
 
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
         """It is finished for its own sake: whoever asked may have left."""
+        return await asyncio.shield(self._spawn(work))
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -246,7 +249,7 @@ class TransactionRunner:
 
     async def identify(self, transactional_id: str, timeout_ms: int) -> Identity:
         """A program begins its life under this id: whoever had it before must stop."""
-        return await asyncio.shield(self._spawn(self._identify(transactional_id, timeout_ms)))
+        return await self._finished(self._identify(transactional_id, timeout_ms))
 
     async def _identify(self, transactional_id: str, timeout_ms: int) -> Identity:
         fresh = await self._new_producer()
@@ -312,7 +315,7 @@ class TransactionRunner:
         if found.is_open:
             self._check_whole(found, messages, acks)
         work = self._commit((found.number,), lambda parts: commands.Commit(found.number, parts))
-        return await asyncio.shield(self._spawn(work))
+        return await self._finished(work)
 
     def _check_whole(self, found: Transaction, messages: int | None, acks: int | None) -> None:
         has = self.parts(found)
@@ -348,7 +351,7 @@ class TransactionRunner:
             listed,
             lambda parts: commands.CommitMany(name=name, token=token, numbers=listed, participants=parts),
         )
-        return await asyncio.shield(self._spawn(work))
+        return await self._finished(work)
 
     async def _commit(self, numbers: tuple[int, ...], command: Callable[[tuple[Participant, ...]], Any]) -> Committed:
         sites = self._sites(numbers)
@@ -374,7 +377,7 @@ class TransactionRunner:
 
     async def abort(self, numbers: Iterable[int], reason: AbortReason = AbortReason.ASKED) -> tuple[int, ...]:
         """Those of them that were open."""
-        return await asyncio.shield(self._spawn(self._abort(tuple(numbers), reason)))
+        return await self._finished(self._abort(tuple(numbers), reason))
 
     async def _abort(self, numbers: tuple[int, ...], reason: AbortReason) -> tuple[int, ...]:
         outcome = self._submit(Abort(numbers, reason))
