@@ -373,10 +373,7 @@ def test_offsets_of_a_group_are_committed_with_a_transaction(tmp_path: Path) -> 
             to.put("m0", "m1", "m2")
             await to.poll(member, max_messages=2)
             await writer.begin()
-            for partition in await to.broker.offsets.commit(
-                to.group(), to.member(member), {TOPIC: {0: 2}}, transaction=writer.number
-            ):
-                to.broker.transactions.take_part(writer.number, partition)
+            await writer.ack_below(to.group(), to.member(member), {TOPIC: {0: 2}})
             assert await to.offsets() == {TOPIC: {0: 0}}
             await writer.commit(messages=0, acks=2)
             assert await to.offsets() == {TOPIC: {0: 2}}

@@ -23,7 +23,7 @@ from goqueue.broker.jobs import JobLog
 from goqueue.broker.letters import Letters
 from goqueue.broker.offsets import Offsets
 from goqueue.broker.own_messages import OwnPublisher
-from goqueue.broker.partition import Partition
+from goqueue.broker.partition import GONE, Partition
 from goqueue.broker.poll import Poller
 from goqueue.broker.publish import Publisher
 from goqueue.broker.read import PartitionReader
@@ -45,7 +45,7 @@ from goqueue.jobs.schedules import Schedules
 from goqueue.machine.host import Host
 from goqueue.metadata.topics import Topics
 from goqueue.model import limits
-from goqueue.model.errors import DiskFull, Draining, StorageFailed
+from goqueue.model.errors import DiskFull, Draining, LogClosed, StorageFailed
 from goqueue.model.names import GroupNumber
 from goqueue.model.settings import Fsync, LogSettings
 from goqueue.model.topic import DEFAULT_PARTITIONS, TopicSettings
@@ -296,7 +296,7 @@ class Broker:
         await self.groups.start()
         self._groups_follow, self.topics.on_change = self.topics.on_change, self._follow
         self.poller.start()
-        self.transactions.start()
+        await self.transactions.start()
         for topic in self.topics.by_id.values():
             for partition in topic.partitions:
                 self._written(partition)
@@ -316,6 +316,7 @@ class Broker:
         for partition in topic.partitions:
             if is_gone:
                 self.alarms.forget(partition)
+                partition.transactions.ended.fail(LogClosed(GONE))
             else:  # it may have been opened only now
                 self._written(partition)
 

@@ -69,12 +69,13 @@ class Offsets:
         *,
         generation: int | None = None,
         received: int | None = None,
-        transaction: int | None = None,
-    ) -> list[Partition]:
+        pledged_to: int | None = None,
+        on_pledged: Callable[[Partition], None] = lambda _: None,
+    ) -> None:
         """Settle what is this member's; NotOwner names the rest, also of topics that are gone, which is left alone.
 
-        `received` is the last poll whose messages it is about: nothing that was delivered later is settled. With a
-        `transaction` it counts if that is committed. Returns the partitions where something may have been settled.
+        `received` is the last poll whose messages it is about: nothing that was delivered later is settled. What is
+        `pledged_to` a transaction counts if that is committed; `on_pledged` hears of each partition that may have some.
         """
         to = limits.MAX_OFFSET if received is None else received
         self._coordination.touch(member)
@@ -92,10 +93,11 @@ class Offsets:
                 continue
             if shares or not partition.deliveries.needs_open(group.number, group.epoch(part)):  # else nothing is its
                 holder = member.member_id if shares else ""
-                if transaction is None:
+                if pledged_to is None:
                     self._sidecars.write(partition, Settle(group.number, offset, to, holder))
                 else:
-                    self._sidecars.write(partition, PledgeBelow(group.number, offset, transaction, to, holder))
+                    on_pledged(partition)  # now: who asks may leave before all is said
+                    self._sidecars.write(partition, PledgeBelow(group.number, offset, pledged_to, to, holder))
                 settled.append(partition)
         self._coordination.has_room(group, member.member_id)
         await self._coordination.release(group, member)
@@ -108,7 +110,6 @@ class Offsets:
             raise group.refuse(names)
         for damage in filter(None, damages):
             raise damage.with_traceback(None)
-        return settled
 
     def _parts(self, offsets: ByPartition) -> list[tuple[Part, int]]:
         """Checked, before anything is settled."""

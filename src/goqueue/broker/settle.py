@@ -61,9 +61,14 @@ RELEASE: Final = Verdict(lambda group, claims, _: Release(group, claims), None)
 """Not tried: somebody else may have them, and they do not count as delivered."""
 
 
-def pledge(transaction: int) -> Verdict:
-    """An ack that counts if the transaction is committed."""
-    return Verdict(lambda group, claims, _: Pledge(group, claims, transaction), None)
+def pledge(transaction: int, on_pledged: Callable[[Partition], None]) -> Verdict:
+    """An ack that counts if the transaction is committed; told of a partition before it is written there."""
+
+    def command(group: GroupNumber, claims: Claims, partition: Partition) -> Pledge:
+        on_pledged(partition)
+        return Pledge(group, claims, transaction)
+
+    return Verdict(command, None)
 
 
 def extend(span_ms: int) -> Verdict:
@@ -255,14 +260,8 @@ class Settlement:
     async def pledge(
         self, transaction: int, handles: Sequence[Handle], on_pledged: Callable[[Partition], None]
     ) -> list[Fate]:
-        """Acks that count if the transaction is committed; the partitions that have some are told."""
-
-        def show(_: Handle, outcome: Outcome) -> Fate:
-            if outcome.partition is not None:
-                on_pledged(outcome.partition)
-            return Fate()
-
-        return await self._settle_handles(pledge(transaction), handles, show)
+        """Acks that count if the transaction is committed. `on_pledged` hears of each partition that may have some."""
+        return await self._settle_handles(pledge(transaction, on_pledged), handles, lambda *_: Fate())
 
     async def release(self, handles: Sequence[Handle]) -> list[Fate]:
         return await self._settle_handles(RELEASE, handles, lambda *_: Fate())

@@ -35,6 +35,7 @@ from goqueue.transactions import commands
 from goqueue.transactions.commands import Abort, Begin, Committed, Complete, ForgetIdle, Identify, Identity
 from goqueue.transactions.coordinator import Transaction, Transactions, ended
 from goqueue.transactions.ending import Durable, decide_commit, orphan_marker, tell
+from goqueue.transactions.in_partition import Ended
 from goqueue.transactions.records import Participant
 
 log = logs.get("transactions")
@@ -127,6 +128,12 @@ class TransactionRunner:
         self._timer = Timer(lambda: self._deadlines.earliest, monotonic, self._time_out)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._forgets_at = monotonic() + _FORGET_EVERY_MS
+        self._reserved_at = 0
+        """Where the log says which numbers may be given out: it must be durable before one of them is."""
+        self._unseen: list[tuple[Partition, Ended]] = []
+        """Markers of which groups have not heard yet."""
+        self._orphans: dict[tuple[Partition, int], None] = {}
+        """What nobody knows and could not be dropped yet."""
         self._seen: dict[int, int] = {}
         """When producers of open transactions were last heard of."""
         self.counts: Counter[str] = Counter()
@@ -134,12 +141,14 @@ class TransactionRunner:
 
     # --- beginning and ending a life
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Once the topics are open: go on with what was decided, and drop what nobody knows."""
         machine = self.machine
-        if not self._is_sure:
+        if self._is_sure:
+            started = self._submit(commands.Start())
+            await self._durable([Durable(self.host.log, started.position)])  # else the next life is sure of this one
+        else:
             self._unsure = {found.number for found in machine.open}
-        self._submit(commands.Start())
         now, wall = self._monotonic(), self._clock()
         for found in machine.open:
             self._deadlines.arm(found.number, found.end_again(now, wall))
@@ -160,12 +169,25 @@ class TransactionRunner:
 
     def _adopt(self, partition: Partition, number: int) -> None:
         found = self.machine.by_number.get(number)
-        if found is not None and found.is_open:
-            self._taking_part.setdefault(number, {})[partition] = None
-        elif found is None:
-            self.tell_partition(partition, number, False, orphan_marker(number))
-        else:
-            self._told.setdefault(number, []).extend(tell((found,), (_Site(self, partition, (number,)),)))
+        if found is None:
+            self._orphans[partition, number] = None
+            self._drop_orphans()
+            return
+        self.take_part(number, partition)
+        if not found.is_open:
+            self._tell_one(number)
+
+    def _drop_orphans(self) -> None:
+        """Nothing is known of them, so they are aborted. What cannot be told now is told later."""
+        for partition, number in list(self._orphans):
+            try:
+                self.tell_partition(partition, number, False, orphan_marker(number))
+            except LogClosed:
+                pass  # its topic was deleted
+            except GoQueueError as error:
+                log.warning("records of a transaction that nobody knows are dropped later", reason=str(error))
+                continue
+            del self._orphans[partition, number]
 
     async def stop(self) -> None:
         self._timer.stop()
@@ -185,6 +207,7 @@ class TransactionRunner:
 
     async def look(self) -> None:
         """Once a second: what was told and is durable by now is complete."""
+        self._drop_orphans()
         await self._tell([number for number in self._told if not self._is_told(number)])
         undone = {number: [each for each in where if not _is_over(each)] for number, where in self._told.items()}
         complete = tuple(number for number, where in undone.items() if not where and self._is_told(number))
@@ -203,8 +226,8 @@ class TransactionRunner:
 
     def _is_told(self, number: int) -> bool:
         """Whether every partition that takes part has heard; those of topics that are gone need not."""
-        found = self.machine.by_number[number]
-        for participant in found.participants:
+        found = self.machine.by_number.get(number)
+        for participant in () if found is None else found.participants:
             topic = self._topics.by_id.get(participant.topic_id)
             if topic is None:
                 if self._topics.name_of(participant.topic_id) is not None:
@@ -213,7 +236,11 @@ class TransactionRunner:
             slot = topic.slots[participant.partition] if participant.partition < len(topic.slots) else None
             if not isinstance(slot, Partition):
                 return False
-        return not any(number in partition.transactions for partition in self._taking_part.get(number, ()))
+        return not any(
+            number in partition.transactions or _has_acks(partition, number)
+            for partition in self._taking_part.get(number, ())
+            if self._topics.name_of(partition.topic.topic_id) is not None
+        )
 
     def _time_out(self) -> None:
         due = tuple(self._deadlines.due(self._monotonic()))
@@ -277,14 +304,16 @@ class TransactionRunner:
     async def begin(self, command: Begin) -> Transaction:
         reserved = self.machine.reserved
         outcome = self._submit(command)
+        if self.machine.reserved != reserved:
+            self._reserved_at = outcome.position
         number: int = self._reply(outcome)
         found = self.machine.transaction(number)
         self._deadlines.arm(number, self._monotonic() + found.timeout_ms)
         self._timer.arm()
         self._seen[found.producer_id] = self._monotonic()
         self.counts["begun"] += 1
-        if self.machine.reserved != reserved:  # else a lost number would be given out twice
-            await self._durable([Durable(self.host.log, outcome.position)])
+        if self.host.log.durable.value < self._reserved_at:  # else a lost number would be given out twice
+            await self._durable([Durable(self.host.log, self._reserved_at)])
         return found
 
     def check_producer(self, producer: Producer) -> None:
@@ -403,24 +432,28 @@ class TransactionRunner:
         return [_Site(self, partition, mine) for partition, mine in found.items()]
 
     async def _tell(self, numbers: Iterable[int]) -> None:
-        """What was decided. What cannot be told now is told later. Others get a turn while there are many."""
+        """What was decided. Others get a turn while there are many."""
         begun = perf_counter()
         for number in numbers:
+            self._tell_one(number)
             if perf_counter() - begun > limits.TURN_S:
                 await asyncio.sleep(0)
                 begun = perf_counter()
-            found = self.machine.transaction(number)
-            self._unsure.discard(number)
-            self._deadlines.disarm(number)
-            self._seen.pop(found.producer_id, None)
-            where = self._told.setdefault(number, [])
-            for site in self._sites((number,)):
-                try:
-                    where += tell((found,), (site,))
-                except LogClosed:
-                    continue  # its topic was deleted
-                except GoQueueError as error:
-                    log.warning("a partition hears of a transaction later", reason=str(error))
+
+    def _tell_one(self, number: int) -> None:
+        """What cannot be told now is told later."""
+        found = self.machine.transaction(number)
+        self._unsure.discard(number)
+        self._deadlines.disarm(number)
+        self._seen.pop(found.producer_id, None)
+        where = self._told.setdefault(number, [])
+        for site in self._sites((number,)):
+            try:
+                where += tell((found,), (site,))
+            except LogClosed:
+                continue  # its topic was deleted
+            except GoQueueError as error:
+                log.warning("a partition hears of a transaction later", reason=str(error))
 
     def tell_partition(self, partition: Partition, number: int, commits: bool, marker: Record) -> list[Durable]:
         """A marker, if it has records of it; its acks are settled, or to be tried again."""
@@ -433,21 +466,29 @@ class TransactionRunner:
             except StorageFailed as failure:
                 self._on_failure(failure)
                 raise
-            hidden = BitMap64([ended_here.marker])
-            if not commits:
-                hidden |= ended_here.records
-            if partition.sidecar is None:
-                partition.delays.drop(hidden)
-            else:
-                self._sidecars.write(partition, Hide(hidden))
-                if commits:
-                    partition.deliveries.free_all(ended_here.records)
+            self._unseen.append((partition, ended_here))
+        self._show()
         if has_acks:
             for group, count in self._sidecars.write(partition, Redeem(number, commits)).items():
                 if commits:
                     self._on_acked(partition, group, count)
         self._on_ready(partition, None)
         return _positions(partition, acks=has_acks)
+
+    def _show(self) -> None:
+        """What groups see of the markers: some messages are ready now, others are never seen."""
+        while self._unseen:
+            partition, ended_here = self._unseen[0]
+            hidden = BitMap64([ended_here.marker])
+            if not ended_here.commits:
+                hidden |= ended_here.records
+            if partition.sidecar is None:
+                partition.delays.drop(hidden)
+            elif not isinstance(partition.sidecar.log.written.failure, LogClosed):  # else its topic was deleted
+                self._sidecars.write(partition, Hide(hidden))
+                if ended_here.commits:
+                    partition.deliveries.free_all(ended_here.records)
+            del self._unseen[0]
 
     # --- looking
 
@@ -514,4 +555,4 @@ def _participant(partition: Partition) -> Participant:
 
 def _is_over(each: Durable) -> bool:
     """Durable, or its topic is gone."""
-    return each.is_so or each.log.written.failure is not None
+    return each.is_so or isinstance(each.log.written.failure, LogClosed)

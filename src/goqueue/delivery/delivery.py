@@ -225,6 +225,7 @@ class Delivery:
         self.dead -= offsets
         for transaction, pledge in list(self.pledges.items()):
             pledge.offsets -= offsets
+            pledge.counted -= offsets
             if not pledge.offsets:
                 del self.pledges[transaction]
 
@@ -280,7 +281,7 @@ class Delivery:
     def unpledge(self, transaction: int) -> BitMap64:
         """It was aborted: they are ready again, and the delivery counts."""
         pledge = self.pledges[transaction]
-        offsets, counted = pledge.offsets.copy(), pledge.counted
+        offsets, counted = pledge.offsets.copy(), pledge.counted.copy()
         self._let_go(offsets)
         self.tries.fail(offsets - counted, _NO_POLL)
         return offsets

@@ -215,7 +215,7 @@ def _compact(log: Log, now: int, times: DueTimes, report: CleanReport) -> None:
     young = now - log.settings.tombstone_retention_ms
     is_pending = partial(_is_pending, now, times)
     pending = _pending_keys(log, now, times)
-    living = {run.transaction for entry in log.sealed for run in _transactions(log, entry) if not run.is_marker}
+    living = _living(log)
     waiting: set[int] = set()
     start = 0
     while dirty := [entry for entry in log.sealed if entry.base >= start and not entry.traits & Trait.COMPACTED]:
@@ -230,6 +230,13 @@ def _compact(log: Log, now: int, times: DueTimes, report: CleanReport) -> None:
                 waiting.add(group[0].base)  # the one that takes the group's place waits too
             _rewrite(log, group, _survivors_of(window, times, is_pending, horizon), done, report)
         start = window.end
+
+
+def _living(log: Log) -> set[int]:
+    """Transactions that have records; looked up only when something is to be compacted."""
+    if all(entry.traits & Trait.COMPACTED for entry in log.sealed):
+        return set()
+    return {run.transaction for entry in log.sealed for run in _transactions(log, entry) if not run.is_marker}
 
 
 def _gather(

@@ -44,6 +44,7 @@ from goqueue.transactions.records import (
     Kept,
     NumbersReserved,
     Participant,
+    Spent,
     Started,
     Stopped,
     Token,
@@ -141,6 +142,7 @@ class Transactions:
             Started: lambda _: None,
             Kept: self._apply_kept,
             Token: self._apply_token,
+            Spent: self._apply_spent,
         }
         self.reset()
 
@@ -261,6 +263,9 @@ class Transactions:
         for name, owner in self.owners.items():
             identified = Identified(name, owner.producer_id, owner.epoch, owner.timeout_ms, owner.used_at)
             yield records.encode(identified)
+        for producer_id, epoch in self._epochs.items():
+            if epoch > _LAST_EPOCH:
+                yield records.encode(Spent(producer_id))
         for name, number in self.tokens.items():
             yield records.encode(Token(name, number))
         others = [number for number in self.by_number if number not in self._ended]
@@ -373,7 +378,7 @@ class Transactions:
     def _apply_identified(self, event: Identified) -> None:
         before = self.owners.get(event.transactional_id)
         if before is not None and before.producer_id != event.producer_id:
-            self._epochs[before.producer_id] = _LAST_EPOCH + 1  # nobody may use it any more
+            self._apply_spent(Spent(before.producer_id))
         owner = Owner(event.producer_id, event.epoch, event.timeout_ms, event.at)
         self.owners[event.transactional_id] = owner
         self._epochs[event.producer_id] = event.epoch
@@ -439,6 +444,9 @@ class Transactions:
 
     def _apply_token(self, event: Token) -> None:
         self.tokens[event.name] = event.number
+
+    def _apply_spent(self, event: Spent) -> None:
+        self._epochs[event.producer_id] = _LAST_EPOCH + 1
 
 
 def ended(found: Transaction) -> Conflict:

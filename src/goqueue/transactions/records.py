@@ -112,9 +112,15 @@ class Token(_Event, frozen=True, array_like=True, tag=11):
     number: int
 
 
+class Spent(_Event, frozen=True, array_like=True, tag=12):
+    """In snapshots: the epochs of this producer id are used up, so nobody may use it any more."""
+
+    producer_id: int
+
+
 Event = (
     NumbersReserved | Identified | Begun | CommitDecided | AbortDecided | Completed | Forgotten | Stopped | Started
-    | Kept | Token
+    | Kept | Token | Spent
 )  # fmt: skip
 
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)

@@ -1,14 +1,17 @@
 """Producers that write in transactions, as a door would have them, beside the consumers of the same broker."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from goqueue import codec
+from goqueue.broker.offsets import ByPartition
 from goqueue.broker.publish import Receipt
 from goqueue.broker.settle import Fate
 from goqueue.delivery.handles import Handle
+from goqueue.groups.group import Group, Member
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Extension, Producer, Record
 from goqueue.transactions.commands import Begin, Committed
@@ -89,6 +92,10 @@ class Writer:
         return await self.to.broker.settlement.pledge(
             number, handles, lambda partition: runner.take_part(number, partition)
         )
+
+    async def ack_below(self, group: Group, member: Member, offsets: ByPartition) -> None:
+        take_part = partial(self.to.broker.transactions.take_part, self.number)
+        await self.to.broker.offsets.commit(group, member, offsets, pledged_to=self.number, on_pledged=take_part)
 
     async def commit(self, **counts: Any) -> Committed:
         return await self.to.broker.transactions.commit(self.transaction, **counts)

@@ -1,6 +1,7 @@
 """Transactions: beginning, taking part, committing, aborting, and looking at them."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec import UNSET
 
@@ -72,7 +73,7 @@ async def add_partition(service: Service, request: shapes.AddPartition) -> shape
 
 async def transaction_ack(service: Service, request: shapes.TransactionAck) -> shapes.Settled:
     found = _open(service, request)
-    runner = service.broker.transactions
+    take_part = partial(service.broker.transactions.take_part, found.number)
     if request.offsets is not UNSET:
         if request.group is UNSET or request.member_id is UNSET:
             raise InvalidRequest("with offsets name the group and the member_id whose they are")
@@ -81,16 +82,13 @@ async def transaction_ack(service: Service, request: shapes.TransactionAck) -> s
         }
         group, member = find_member(service, request.group, request.member_id)
         received = None if request.received is UNSET else request.received
-        for partition in await service.broker.offsets.commit(
-            group, member, offsets, received=received, transaction=found.number
-        ):
-            runner.take_part(found.number, partition)
+        await service.broker.offsets.commit(
+            group, member, offsets, received=received, pledged_to=found.number, on_pledged=take_part
+        )
         return shapes.Settled(acknowledged=True)
 
     async def work(handles: Sequence[Handle]) -> list[Fate]:
-        return await service.broker.settlement.pledge(
-            found.number, handles, lambda partition: runner.take_part(found.number, partition)
-        )
+        return await service.broker.settlement.pledge(found.number, handles, take_part)
 
     return await settle_handles(
         service,
