@@ -208,15 +208,21 @@ class TransactionRunner:
     async def look(self) -> None:
         """Once a second: what was told and is durable by now is complete."""
         self._drop_orphans()
-        await self._tell([number for number in self._told if not self._is_told(number)])
-        undone = {number: [each for each in where if not _is_over(each)] for number, where in self._told.items()}
-        complete = tuple(number for number, where in undone.items() if not where and self._is_told(number))
-        for number, where in undone.items():
-            self._told[number] = where
-            for each in where:
+        complete = []
+        begun = perf_counter()
+        for number in list(self._told):
+            if not self._is_told(number):
+                self._tell_one(number)
+            left = self._told[number] = [each for each in self._told[number] if not _is_over(each)]
+            for each in left:
                 each.log.hasten()
+            if not left and self._is_told(number):
+                complete.append(number)
+            if perf_counter() - begun > limits.TURN_S:
+                await asyncio.sleep(0)
+                begun = perf_counter()
         if complete:
-            self._submit(Complete(complete))
+            self._submit(Complete(tuple(complete)))
             for number in complete:
                 del self._told[number]
                 self._taking_part.pop(number, None)
