@@ -31,7 +31,7 @@ from tests.unit.broker.consumers import (
     texts,
 )
 from tests.unit.broker.moved_time import run_timed
-from tests.unit.broker.writers import TIMEOUT_MS, Writer, markers, visible
+from tests.unit.broker.writers import Writer, markers, time_out, visible
 
 SECOND_MS = 1000
 HOUR_MS = 3600 * 1000
@@ -279,8 +279,7 @@ def test_an_aborted_delayed_message_never_fires_after_a_restart(tmp_path: Path) 
             await aborted.abort()
             (await left.begin()).send(message("left open", deliver_at=-HOUR_MS))
         async with consuming(tmp_path, clock=clock) as to:
-            await to.pass_by(TIMEOUT_MS + 1)
-            await to.followed()
+            await time_out(to)
             assert left.to_broker(to).transaction.state is not TransactionState.ONGOING
             await to.pass_by(2 * HOUR_MS)
             member = (await to.join()).member_id
@@ -305,7 +304,7 @@ def test_transaction_x_dead_letters_acks(tmp_path: Path, mode: Mode) -> None:
             await writer.begin()
             assert refused(await writer.ack(handle_of(polled, "m0"))) == [False]
             assert refused(await to.ack(handle_of(polled, "m0"))) == [True], "it is the transaction's now"
-            await to.pass_by(HOUR_MS - 60 * SECOND_MS - 1)
+            await time_out(to, HOUR_MS - 60 * SECOND_MS - 1)
             assert writer.transaction.state is not TransactionState.ONGOING, "it was open for too long"
             member = (await to.join()).member_id
             again = await to.poll(member)
@@ -485,7 +484,7 @@ def test_what_comes_late_into_a_transaction_that_has_ended_is_refused(tmp_path: 
                 writer.send(message("x"), number=999)
             with pytest.raises(Conflict, match="open; commit or abort it first"):
                 await writer.begin()
-            await to.pass_by(TIMEOUT_MS + 1)
+            await time_out(to)
             with pytest.raises(TransactionAborted, match="longer than its timeout"):
                 writer.put("two")
             with pytest.raises(TransactionAborted):

@@ -1,5 +1,6 @@
 """Producers that write in transactions, as a door would have them, beside the consumers of the same broker."""
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -107,6 +108,14 @@ class Writer:
 def _in(record: Record, number: int, producer: Producer) -> Record:
     extension = msgspec.structs.replace(record.extension or Extension(), transaction=number, producer=producer)
     return msgspec.structs.replace(record, extension=extension)
+
+
+async def time_out(to: Consumers, ms: int = TIMEOUT_MS + 1) -> None:
+    """So much time passes, and what is open for too long is aborted, everywhere."""
+    await to.pass_by(ms)
+    while tasks := list(to.broker.transactions._tasks):
+        await asyncio.wait(tasks)
+        await to.followed()
 
 
 async def visible(to: Consumers, *, topic: str = TOPIC, partition: int = 0, uncommitted: bool = False) -> list[str]:
