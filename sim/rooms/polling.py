@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from pyroaring import BitMap64
 
 from goqueue import codec
-from goqueue.base.offset_sets import column, gathered, ranged, runs, within
+from goqueue.base.offset_sets import column, gathered, ranged, runs
 from goqueue.codec import Picked
 from goqueue.delivery.commands import Expire, GiveBack, GiveUp, Lease, Open, Skip
 from goqueue.delivery.delivery import pack_keys
@@ -193,10 +193,8 @@ class Poller:
         if deliveries.selections.get(group.number) is selection:
             following = max(chunk.next_offset, wanted.first + 1)
             delivery, scan = deliveries.delivery(group.number), codec.scan(chunk.data)
-            if wanted.only is not None:
-                selection.feed_some(scan, within(wanted.only, 0, following), delivery, deliveries)
-            else:
-                selection.feed(scan, following, delivery, deliveries, first=wanted.first)
+            runs = codec.transaction_runs(chunk.data, scan)
+            selection.feed(wanted, scan, following, runs, delivery, deliveries)
 
     # --- taking
 

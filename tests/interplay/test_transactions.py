@@ -179,6 +179,49 @@ def test_an_abort_lets_the_rest_of_a_key_go_on(tmp_path: Path) -> None:
     run_timed(work())
 
 
+def test_a_large_transaction_holds_up_its_own_keys_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of its messages share a key, and whatever is behind them; and in the end all comes in order."""
+    monkeypatch.setattr(limits, "MAX_IN_LINE", 20)
+
+    async def work() -> None:
+        async with consuming(tmp_path) as to:
+            member, writer = await ready(to, Mode.KEY)
+            await writer.begin()
+            for number in range(10):
+                writer.send(*(message(f"t{number}.{at}", key=f"k{at % 3}") for at in range(30)))
+                to.send(message(f"p{number}", key="k0"), message(f"q{number}", key=f"other {number}"))
+            assert await drained(to, member) == [f"q{number}" for number in range(10)]
+            other = await Writer.make(to)
+            (await other.begin()).put("u", key="k0")
+            await writer.commit()
+            first = await drained(to, member)
+            to.send(message("last", key="k0"))
+            assert len(first) == 300 + 10
+            assert await drained(to, member) == [], "it waits for the other one"
+            await other.commit()
+            rest = await drained(to, member)
+            wanted = [f"t{number}.{at}" for number in range(10) for at in range(30) if at % 3 == 0]
+            assert rest == ["u", "last"]
+            of_k0 = [text for text in first if text in wanted or text[0] == "p"]
+            expected = [[*(f"t{number}.{at}" for at in range(0, 30, 3)), f"p{number}"] for number in range(10)]
+            assert of_k0 == [text for some in expected for text in some]
+
+    run_timed(work())
+
+
+async def drained(to: Consumers, member: str) -> list[str]:
+    """What polls bring that are acked."""
+    found: list[str] = []
+    while True:
+        polled = await to.poll(member)
+        if not texts(polled):
+            return found
+        found += texts(polled)
+        await to.ack(*handles_of(polled))
+
+
 def test_in_other_modes_its_records_join_the_order_when_it_is_committed(tmp_path: Path) -> None:
     async def work() -> None:
         async with consuming(tmp_path) as to:

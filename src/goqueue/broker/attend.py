@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from pyroaring import BitMap64
 
 from goqueue import codec
-from goqueue.base.offset_sets import column, gathered, ranged, runs, within
+from goqueue.base.offset_sets import column, gathered, ranged, runs
 from goqueue.broker.partition import Partition
 from goqueue.broker.read import PartitionReader
 from goqueue.broker.sidecars import Sidecars
@@ -147,36 +147,34 @@ class Attendant:
         block: Buffer | None = None
         if only is not None:
             block = await self._reader.gather(partition, column(only), max_bytes=_AHEAD_BYTES)
-        if block:
-            scan = codec.scan(block)
-            following = scan.offsets[-1] + 1
-        else:
+        following = 0
+        if not block:
             end = wanted.end if only is None else wanted.first + 1
-            scan, following = await self._scan(group, partition, wanted.first, end)
+            block, following = await self._records(group, partition, wanted.first, end)
+        scan = codec.scan(block)
+        following = following or scan.offsets[-1] + 1
         if deliveries.selections.get(group.number) is not selection:
             return  # the group was moved meanwhile
         delivery = deliveries.delivery(group.number)
-        if only is not None:
-            selection.feed_some(scan, within(only, 0, following), delivery, deliveries)
-        else:
-            selection.feed(scan, following, delivery, deliveries, first=wanted.first)
+        runs = codec.transaction_runs(block, scan) if deliveries.uncommitted else ()
+        selection.feed(wanted, scan, following, runs, delivery, deliveries)
 
-    async def _scan(self, group: Group, partition: Partition, first: int, end: int) -> tuple[codec.Scan, int]:
+    async def _records(self, group: Group, partition: Partition, first: int, end: int) -> tuple[Buffer, int]:
         """Records from `first` on, and up to where there are no others."""
         deliveries = partition.deliveries
         try:
             chunk = await self._reader.read(
                 partition, first, max_bytes=_AHEAD_BYTES, max_count=limits.MAX_READ_COUNT, to_offset=end
             )
-            return codec.scan(chunk.data), max(chunk.next_offset, first + 1)
+            return chunk.data, max(chunk.next_offset, first + 1)
         except OffsetOutOfRange:  # retention went past it
-            return codec.scan(b""), max(partition.log.start_offset, first + 1)
+            return b"", max(partition.log.start_offset, first + 1)
         except Quarantined as damage:
             log.error("a group passes over damaged messages", group=group.name, log=partition.log_name, found=damage)
             following = max(min(damage.next_offset, end), first + 1)
             lost = ready_of(ranged(first, following), deliveries.delivery(group.number), deliveries)
             self._skip(group, partition, lost, damaged=True)
-            return codec.scan(b""), following
+            return b"", following
 
     # --- serving
 

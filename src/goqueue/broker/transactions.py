@@ -492,8 +492,8 @@ class TransactionRunner:
                 partition.delays.drop(hidden)
             elif not isinstance(partition.sidecar.log.written.failure, LogClosed):  # else its topic was deleted
                 self._sidecars.write(partition, Hide(hidden))
-                if ended_here.commits:
-                    partition.deliveries.free_all(ended_here.records)
+                committed = ended_here.records if ended_here.commits else BitMap64()
+                partition.deliveries.end_transaction(ended_here.transaction, committed)
             del self._unseen[0]
 
     # --- looking

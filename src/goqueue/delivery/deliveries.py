@@ -294,11 +294,17 @@ class Deliveries:
     def fire(self, *, wall: int, now: int, limit: int) -> BitMap64:
         """Delayed messages that are due from now on, for every group."""
         fired = self.delays.fire(wall=wall, now=now, limit=limit)
-        self.free_all(fired)
+        self._free_all(fired)
         return fired
 
-    def free_all(self, offsets: BitMap64) -> None:
-        """They may be delivered from now on, to every group: they are due, or their transaction was committed."""
+    def end_transaction(self, transaction: int, committed: BitMap64) -> None:
+        """It holds nothing up any more, and these messages of it may be delivered, if they are due."""
+        for selection in self._selections.values():
+            selection.unblock(transaction)
+        self._free_all(committed)
+
+    def _free_all(self, offsets: BitMap64) -> None:
+        """They may be delivered from now on, to every group."""
         if offsets:
             for group, selection in self._selections.items():
                 selection.free(ready_of(offsets.copy(), self.delivery(group), self))

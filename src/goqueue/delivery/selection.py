@@ -80,6 +80,9 @@ class Selection:
         """These are done with."""
         self.withdraw(offsets)
 
+    def unblock(self, transaction: int) -> None:
+        """It has ended. It held up nothing but its own messages."""
+
     def withdraw(self, offsets: BitMap64) -> None:
         """These are not ready any more. They may have been freed: a late handle is still good after that."""
         for waiting in (*self._staged, self._unsorted):

@@ -10,7 +10,6 @@ from typing import Any, Final
 from pyroaring import BitMap64
 
 from goqueue import codec
-from goqueue.base.offset_sets import within
 from goqueue.codec import Field
 from goqueue.delivery.commands import Lapse, Lease, Retries, Skip
 from goqueue.delivery.delays import Delays
@@ -159,10 +158,8 @@ class MemoryPartition:
         assert isinstance(selection, KeyedSelection)
         chunk = self.data.read(wanted.first, max_bytes=10**6, max_count=_AHEAD, to_offset=wanted.end)
         scan, following = codec.scan(chunk.data), max(chunk.next_offset, wanted.first + 1)
-        if wanted.only is not None:
-            selection.feed_some(scan, within(wanted.only, 0, following), self.delivery(group), self.deliveries)
-        else:
-            selection.feed(scan, following, self.delivery(group), self.deliveries, first=wanted.first)
+        runs = codec.transaction_runs(chunk.data, scan)
+        selection.feed(wanted, scan, following, runs, self.delivery(group), self.deliveries)
 
     def next_poll(self) -> int:
         self._last_poll += 1

@@ -101,7 +101,7 @@ def test_a_key_whose_hash_is_0_is_a_key() -> None:
     for at in range(2):
         scan.key_hashes[at] = 0
     partition = keyed("ab.")
-    selection.feed(scan, 3, partition.delivery(A), partition.deliveries, first=0)
+    selection.feed(ReadAhead(0, 3, 0), scan, 3, (), partition.delivery(A), partition.deliveries)
     picks = selection.pick(ALL, EVENLY, 0)
     assert list(offsets_of(picks)) == [0, 2], "two keys of one hash share a line"
     assert selection.keys_of(BitMap64([0, 2])) == [1, 0]
@@ -235,7 +235,7 @@ def test_what_another_poll_has_read_meanwhile_is_not_fed_twice() -> None:
     assert isinstance(selection, KeyedSelection)
     scan = codec.scan(partition.data.read(0, max_bytes=10**6).data)
     for _ in range(2):
-        selection.feed(scan, 3, partition.delivery(A), partition.deliveries, first=0)
+        selection.feed(ReadAhead(0, 3, 0), scan, 3, (), partition.delivery(A), partition.deliveries)
     assert poll(partition) == [0, 2]
     ack(partition, 0)
     assert poll(partition) == [1]
@@ -328,7 +328,7 @@ def test_a_key_that_has_two_heads_after_a_restart_goes_on_when_both_are_settled(
     for at in range(3):
         scan.key_hashes[at] = 9
     partition.do(Skip(A, 0, 2))
-    selection.feed(scan, 4, partition.delivery(A), partition.deliveries, first=0)
+    selection.feed(ReadAhead(0, 4, 0), scan, 4, (), partition.delivery(A), partition.deliveries)
     assert list(offsets_of(selection.pick(ALL, EVENLY, 0))) == [3]
     selection.settle(some(0))
     assert not selection.has_staged
