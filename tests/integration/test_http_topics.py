@@ -427,7 +427,9 @@ def test_a_topic_is_created_once(broker: RunningBroker) -> None:
 
 def test_a_new_topic_has_the_defaults(broker: RunningBroker, topic: str) -> None:
     described = broker.request("GET", f"/topics/{topic}").body
-    assert described["partition_offsets"] == {str(number): {"earliest": 0, "latest": 0} for number in range(3)}
+    assert described["partition_offsets"] == {
+        str(number): {"earliest": 0, "latest": 0, "stable": 0} for number in range(3)
+    }
     assert (described["total_messages"], described["total_size_bytes"]) == (0, 0)
     assert described["config"] == {
         "retention_hours": 168,

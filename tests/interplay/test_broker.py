@@ -76,7 +76,7 @@ def test_topic_delete_x_everything(tmp_path: Path) -> None:
                 broker.topics.identified(old.meta.topic_id)
             assert broker.topics.identified(new.meta.topic_id) is new
             described = await call("describe_topic", topic="orders")
-            assert described["partition_offsets"] == {"0": {"earliest": 0, "latest": 0}}
+            assert described["partition_offsets"] == {"0": {"earliest": 0, "latest": 0, "stable": 0}}
             assert described["config"]["max_message_bytes"] == SETTINGS.max_message_bytes
             assert described["config"]["fsync"] == "interval"
             assert (await call("read_topic", topic="orders"))["messages"] == []

@@ -343,7 +343,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "commit_many", "Commit several transactions as one, once per token", "POST", ("/transactions/commit-many",),
         shapes.CommitMany, shapes.ManyCommitted, transactions.commit_many, refusals=(404, 409),
-        request_bytes=limits.MAX_BODY_BYTES, reply_bytes=limits.MAX_LIST_BYTES,
+        reply_bytes=limits.MAX_LIST_BYTES,
     ),
     Operation(
         "list_transactions", "List transactions that are open, or ended lately", "GET", ("/transactions",),

@@ -13,7 +13,16 @@ import msgspec
 
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, NotBuilt
-from goqueue.wire.shapes import LetterFilter, Request, ResetOffsets
+from goqueue.wire.shapes import (
+    AbortTransaction,
+    BeginTransaction,
+    CommitMany,
+    CommitToken,
+    LetterFilter,
+    ListTransactions,
+    Request,
+    ResetOffsets,
+)
 
 _SHOWN_LETTERS: Final = 300
 """How much of a refused request is repeated to whoever sent it."""
@@ -24,13 +33,15 @@ _PLACE: Final = re.compile(r" - at (`key` in )?`\$\.?([\w.[\]]*)`$")
 _KEY: Final = "[...]"
 _NUMBER: Final = re.compile(r"\[[^\]]*\]")
 
-PLANNED: Final = frozenset(("transactional_id", "transaction_timeout", "validation", "tracing"))
+PLANNED: Final = frozenset(("validation", "tracing"))
 """Fields whose feature is not here yet. They are refused like any other unknown field, with a better reason."""
 
 _TIME: Final = "write RFC 3339 with a zone, like 2026-01-31T12:00:00Z, or Unix milliseconds"
 _DURATION: Final = "write a number and a unit, like 250ms, 30s or 1h30m, or seconds as a number"
 _WORD: Final = "use letters, digits, '.', '_' and '-', at most 64 of them"
 _SWITCH: Final = "it is true or false"
+_TRANSACTION: Final = "it is what beginning the transaction answered, like txn-17"
+_TRANSACTION_NAME: Final = f"use letters, digits, '.', '_', ':' and '-', at most {limits.MAX_TRANSACTIONAL_ID} of them"
 _ONE_NODE: Final = "several nodes are not available in this version; 1 is the only value"
 HINTS: Final[dict[str, str]] = {
     "acks": "it is none, leader or all",
@@ -60,6 +71,7 @@ HINTS: Final[dict[str, str]] = {
     "ids": "write [[partition, offset], ...]",
     "include": "it is delayed, or left out",
     "instance_id": _WORD,
+    "isolation": "it is read_committed or read_uncommitted",
     "lane_policy": "it is weighted or strict",
     "lane_weights": f"write five whole numbers from 1 to {limits.MAX_LANE_WEIGHT}, like [50, 25, 15, 7, 3]",
     "max": _DURATION,
@@ -90,12 +102,18 @@ HINTS: Final[dict[str, str]] = {
     "replication_factor": _ONE_NODE,
     "revoked": 'write ["topic-0"]: partitions that were to be given up',
     "session_timeout": _DURATION,
+    "state": "it is ongoing, committing, aborting, committed or aborted",
     "start": "it is earliest, latest, an offset as a number, or a time as text: RFC 3339 with a zone",
     "time_zone": "write an IANA name, like Europe/Berlin or UTC",
     "timeout": _DURATION,
     "timestamp": _TIME,
     "to": "it is earliest, latest, offset, timestamp or duration",
     "to_time": _TIME,
+    "token": 'write {"name": "nightly-load", "number": 7}',
+    "transaction_id": _TRANSACTION,
+    "transaction_timeout": _DURATION,
+    "transactional_id": _TRANSACTION_NAME,
+    "transactions": 'write ["txn-17"]: a list of what beginning transactions answered',
     "topics": 'write ["name"]: a list of the names of one or more topics',
     "ttl": _DURATION,
     "value": "it is text: send JSON as a string, and bytes as base64 with an encoding",
@@ -105,6 +123,11 @@ HINTS: Final[dict[str, str]] = {
 """What to write instead, by the name of the field."""
 OTHER_HINTS: Final[dict[tuple[type[Request], str], str]] = {
     (ResetOffsets, "value"): "it is an offset, a time or a duration, as `to` says",
+    (AbortTransaction, "name"): _TRANSACTION_NAME,
+    (BeginTransaction, "name"): _TRANSACTION_NAME,
+    (CommitMany, "messages"): 'write {"txn-17": 3}: by transaction, how many were published in it',
+    (CommitToken, "name"): _TRANSACTION_NAME,
+    (ListTransactions, "name"): _TRANSACTION_NAME,
     (LetterFilter, "offsets"): 'write {"0": [5, 8]}: by partition of the dead-letter topic, offsets in it',
     (LetterFilter, "reason"): "it is rejected, nacked, lapsed or expired",
 }
@@ -148,6 +171,8 @@ def refuse(error: msgspec.ValidationError, request: type[Request]) -> InvalidReq
         where = f"{'a key of ' if place[1] else ''}{place[2].replace(_KEY, '')}"
     if path.startswith("filter"):
         request = LetterFilter
+    elif path.startswith("token"):
+        request = CommitToken
     unknown, missing = _UNKNOWN.search(said), _MISSING.search(said)
     if unknown is None and missing is None:
         return _misfit(f"{where} {_in_words(said)}", path, _hint(request, path))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from goqueue.model.errors import InvalidRequest, NotBuilt, UnknownProducer
+from goqueue.model.errors import InvalidRequest, ProducerFenced, UnknownProducer
 from tests.support.loop import run
 from tests.unit.api.services import served
 
@@ -34,10 +34,38 @@ def test_a_heartbeat_says_whether_the_id_is_good(tmp_path: Path) -> None:
     run(go())
 
 
-def test_transactions_are_not_built_yet(tmp_path: Path) -> None:
+def test_a_transactional_id_keeps_its_producer_and_fences_who_had_it_before(tmp_path: Path) -> None:
     async def go() -> None:
         async with served(tmp_path) as broker:
-            with pytest.raises(NotBuilt, match="transactional_id"):
-                await broker.call("init_producer", transactional_id="t")
+            first = await broker.call("init_producer", transactional_id="job", transaction_timeout="5m")
+            other = await broker.call("init_producer", transactional_id="another")
+            second = await broker.call("init_producer", transactional_id="job")
+            assert second == {"producer_id": first["producer_id"], "epoch": first["epoch"] + 1}
+            assert other["producer_id"] != first["producer_id"]
+            assert await broker.call("producer_heartbeat", **second) == second
+            with pytest.raises(ProducerFenced, match="taken over by epoch 1"):
+                await broker.call("producer_heartbeat", **first)
+            with pytest.raises(InvalidRequest, match="there is no epoch 2"):
+                await broker.call("producer_heartbeat", **{**second, "epoch": 2})
+
+    run(go())
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"transaction_timeout": "5s"}, "transaction_timeout belongs to a transactional_id"),
+        ({"transactional_id": "job", "transaction_timeout": "999ms"}, "transaction_timeout"),
+        ({"transactional_id": "job", "transaction_timeout": "25h"}, "transaction_timeout"),
+        ({"transactional_id": ""}, "transactional_id"),
+        ({"transactional_id": "a/b"}, "transactional_id"),
+        ({"transactional_id": "a" * 256}, "transactional_id"),
+    ],
+)
+def test_what_is_wrong_with_a_transactional_id_is_said(tmp_path: Path, asked: dict[str, str], said: str) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            with pytest.raises(InvalidRequest, match=said):
+                await broker.call("init_producer", **asked)
 
     run(go())

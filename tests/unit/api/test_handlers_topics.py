@@ -340,7 +340,10 @@ def test_a_description_says_what_is_in_a_topic(tmp_path: Path) -> None:
                 "partitions": 2,
                 "total_messages": 3,
                 "total_size_bytes": 3 * len(messages("x")),
-                "partition_offsets": {"0": {"earliest": 0, "latest": 0}, "1": {"earliest": 0, "latest": 3}},
+                "partition_offsets": {
+                    "0": {"earliest": 0, "latest": 0, "stable": 0},
+                    "1": {"earliest": 0, "latest": 3, "stable": 3},
+                },
                 "config": DEFAULTS,
                 "created": "2023-11-14T22:13:20.000Z",
             }

@@ -20,6 +20,10 @@ from tests.support.loop import run, turns
 from tests.unit.api.parking import REPLY_BYTES, Waiting
 from tests.unit.api.services import served
 
+NAMED_IN_THE_BODY = {
+    "create_schedule", "begin_transaction", "transaction_publish", "add_partition", "transaction_ack",
+    "commit_transaction", "abort_transaction", "commit_many",
+}  # fmt: skip
 every_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 
 
@@ -106,14 +110,15 @@ def test_what_is_answered_while_stopping_changes_nothing(operation: Operation) -
 def test_it_says_what_it_does_and_what_it_may_refuse(operation: Operation) -> None:
     assert operation.summary
     assert not operation.summary.endswith(".")
-    named = bool(operation.path_fields) or operation.name == "create_schedule"
+    named = bool(operation.path_fields) and operation.name != "transaction_token"
+    named = named or operation.name in NAMED_IN_THE_BODY
     assert (404 in operation.refusals) == named, "whatever is named may not be there"
     assert operation.reply_bytes <= limits.MAX_IN_FLIGHT_BYTES
 
 
 def test_only_requests_that_carry_messages_may_be_large() -> None:
     large = {operation.name for operation in OPERATIONS if operation.request_bytes > limits.MAX_SMALL_BODY_BYTES}
-    assert large == {"publish", "publish_batch"}
+    assert large == {"publish", "publish_batch", "transaction_publish"}
 
 
 def test_health_is_unavailable_unless_it_is_ok() -> None:

@@ -16,6 +16,8 @@ VALUES: dict[str, object] = {
     "offset": 41,
     "schedule": "5f0c",
     "redrive": "00d1",
+    "transaction": "txn-17",
+    "name": "nightly-load",
 }
 
 

@@ -19,11 +19,11 @@ from goqueue.model.errors import (
     GoQueueError,
     InvalidRecord,
     InvalidRequest,
-    NotBuilt,
     OutOfSequence,
     ProducerFenced,
     StorageFailed,
     TooLarge,
+    TransactionAborted,
     Unavailable,
     UnknownPartition,
     UnknownProducer,
@@ -41,6 +41,26 @@ from tests.unit.broker.brokers import T0, Clock, Parts, block, messages, parts, 
 ME = Producer(1, 0, 0)
 
 
+class Permits:
+    """Stands in for the transactions: producers are good, and those that are `open` may be published in."""
+
+    def __init__(self) -> None:
+        self.open: set[int] = set()
+        self.fenced: set[int] = set()
+        self.taking_part: list[tuple[int, int]] = []
+
+    def check_producer(self, producer: Producer) -> None:
+        if producer.producer_epoch in self.fenced:
+            raise ProducerFenced("it was replaced")
+
+    def check_block(self, number: int, producer: Producer) -> None:
+        if number not in self.open:
+            raise TransactionAborted(f"{number} has ended")
+
+    def take_part(self, number: int, partition: Partition) -> None:
+        self.taking_part.append((number, partition.number))
+
+
 class Publishing:
     """A publisher and a topic with three partitions. Producer 1 is known."""
 
@@ -52,14 +72,29 @@ class Publishing:
         registry.apply(registry.decide(InitProducer(), T0).records[0], 0)
         self.refusals: list[DiskFull] = []
         self.has_room = True
+        self.permits = Permits()
         self.publisher = Publisher(
-            registry, self.clock, self.clock, rig.failures.append, self.refusals.append, has_room=lambda: self.has_room
+            registry,
+            self.permits,
+            self.clock,
+            self.clock,
+            rig.failures.append,
+            self.refusals.append,
+            has_room=lambda: self.has_room,
         )
 
     def publish(
-        self, data: memoryview, partition: int = 0, *, acks: Acks = Acks.LEADER, producer: Producer | None = None
+        self,
+        data: memoryview,
+        partition: int = 0,
+        *,
+        acks: Acks = Acks.LEADER,
+        producer: Producer | None = None,
+        transaction: int | None = None,
     ) -> Receipt:
-        return self.publisher.publish(self.topic, partition, data, acks=acks, producer=producer)
+        return self.publisher.publish(
+            self.topic, partition, data, acks=acks, producer=producer, transaction=transaction
+        )
 
     def values(self, partition: int = 0) -> list[str]:
         return values(self.topic.partition(partition))
@@ -243,12 +278,70 @@ def test_a_control_record_is_refused(tmp_path: Path) -> None:
     publishing(tmp_path, scenario)
 
 
-@pytest.mark.parametrize("extension", [Extension(transaction=1), Extension(event_time=1, transaction=1, deliver_at=5)])
-def test_a_feature_that_is_not_built_is_refused_by_name(tmp_path: Path, extension: Extension) -> None:
+# --- transactions
+
+
+def in_transaction(*numbers: int | None, producer: Producer | None = None) -> memoryview:
+    """A message for each number."""
+    return block(
+        *(Record(value=b"a", extension=Extension(transaction=number, producer=producer)) for number in numbers)
+    )
+
+
+def test_messages_of_an_open_transaction_belong_to_it(tmp_path: Path) -> None:
     def scenario(to: Publishing) -> None:
-        for producer in (None, ME):
-            with pytest.raises(NotBuilt, match=r"transaction.* is not available in this version of GoQueue"):
-                to.publish(block(Record(value=b"a"), Record(value=b"a", extension=extension)), producer=producer)
+        to.permits.open = {7}
+        to.publish(in_transaction(7, 7, producer=ME), 1, producer=ME)
+        to.publish(in_transaction(8), 2, transaction=8)
+        assert to.permits.taking_part == [(7, 1), (8, 2)]
+        assert [to.topic.partition(number).transactions.open for number in range(3)] == [[], [7], [8]]
+        assert list(to.topic.partition(1).transactions.uncommitted) == [0, 1]
+
+    publishing(tmp_path, scenario)
+
+
+def test_what_comes_again_belongs_to_it_once(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        to.permits.open = {7}
+        for _ in range(2):
+            to.publish(in_transaction(7, 7, producer=ME), producer=ME)
+        to.publish(in_transaction(7, 7, 7, producer=ME), producer=ME)
+        assert to.topic.partition(0).transactions.count(7) == 3
+
+    publishing(tmp_path, scenario)
+
+
+def test_one_that_has_ended_is_refused_and_so_is_a_producer_that_was_replaced(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        with pytest.raises(TransactionAborted):
+            to.publish(in_transaction(7, producer=ME), producer=ME)
+        to.permits.fenced = {0}
+        with pytest.raises(ProducerFenced):
+            to.publish(messages("a", producer=ME), producer=ME)
+        assert to.values() == []
+        assert to.permits.taking_part == []
+
+    publishing(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "producer", "transaction", "said"),
+    [
+        ((7,), None, None, "names no producer"),
+        ((7, 8), ME, None, "belong to one transaction"),
+        ((7, None), ME, None, "belong to one transaction"),
+        ((7, None), None, 7, "belong to one transaction"),
+        ((8,), None, 7, "another transaction than the request"),
+    ],
+)
+def test_messages_belong_to_one_transaction_which_somebody_has_permitted(
+    tmp_path: Path, numbers: tuple[int | None, ...], producer: Producer | None, transaction: int | None, said: str
+) -> None:
+    def scenario(to: Publishing) -> None:
+        to.permits.open = {7, 8}
+        with pytest.raises(InvalidRequest, match=said):
+            to.publish(in_transaction(*numbers, producer=producer), producer=producer, transaction=transaction)
+        assert to.values() == []
 
     publishing(tmp_path, scenario)
 
@@ -590,7 +683,12 @@ def test_while_the_reserve_is_spent_publishers_leave_it_to_the_commits(tmp_path:
         async with parts(tmp_path, disk=disk) as rig:
             topic = await rig.create("orders", 1)
             publisher = Publisher(
-                ProducerRegistry(), Clock(), Clock(), rig.failures.append, has_room=lambda: not rig.store.reserve_spent
+                ProducerRegistry(),
+                Permits(),
+                Clock(),
+                Clock(),
+                rig.failures.append,
+                has_room=lambda: not rig.store.reserve_spent,
             )
             publisher.publish(topic, 0, messages("a"), acks=Acks.LEADER)
             sidecar = rig.store.open_log(sidecar_name(topic.partition(0).log_name))

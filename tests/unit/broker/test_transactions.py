@@ -333,7 +333,7 @@ def test_markers_and_decisions_use_what_is_kept_back_of_a_full_disk(tmp_path: Pa
 
 
 def test_what_could_not_be_told_is_told_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Markers, what groups see of them, and acks: nothing of that is left behind by a disk that was full for a while."""
+    """Markers, what groups see of them, and acks: a disk that was full for a while leaves none behind."""
 
     async def work() -> None:
         async with consuming(tmp_path) as to:

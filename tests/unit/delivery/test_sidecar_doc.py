@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from goqueue.delivery.deliveries import Deliveries
-from goqueue.delivery.records import MOST_BYTES, Event, HeldDeath, HeldLease, HeldTry, HeldWait, Reason
+from goqueue.delivery.records import MOST_BYTES, Event, HeldDeath, HeldLease, HeldPledge, HeldTry, HeldWait, Reason
 from goqueue.delivery.sidecar import sidecar_settings
 from goqueue.model import limits
 from goqueue.model.settings import LogSettings
@@ -16,8 +16,14 @@ from tests.unit.delivery.test_records import GOLDEN, NO_LONGER_USED
 
 PAGE = (Path(__file__).parents[3] / "docs/internals/sidecar.md").read_text(encoding="utf-8")
 EVENTS: tuple[Any, ...] = Event.__args__
-ARRAYS: dict[Any, str] = {HeldLease: "lease", HeldWait: "wait", HeldTry: "try", HeldDeath: "death"}
-PLURALS = {"lease": "leases", "wait": "waits", "try": "tries", "death": "deaths"}
+ARRAYS: dict[Any, str] = {
+    HeldLease: "lease",
+    HeldWait: "wait",
+    HeldTry: "try",
+    HeldPledge: "pledge",
+    HeldDeath: "death",
+}
+PLURALS = {"lease": "leases", "wait": "waits", "try": "tries", "pledge": "pledges", "death": "deaths"}
 PLAIN_BYTES = {"keys"}
 """Fields of bytes that are no bitmap."""
 
@@ -31,6 +37,8 @@ def packed_type(name: str, found: Any) -> str:
     match found:
         case msgspec.inspect.IntType():
             return "integer"
+        case msgspec.inspect.BoolType():
+            return "boolean"
         case msgspec.inspect.StrType():
             return "string"
         case msgspec.inspect.BytesType():

@@ -47,7 +47,7 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     found = load(disk, stem_in(tmp_path), base=50, seal=3, kinds=BUILT_IN)
     assert found is not None
     assert found.agrees(derived)
-    assert (found.interval, set(found.views)) == (INTERVAL, {"delays", "lanes"})
+    assert (found.interval, set(found.views)) == (INTERVAL, {"delays", "lanes", "transactions"})
     assert found.views == derived.views
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".index", ".timeindex", ".view"]
     assert disk.open_count == 0

@@ -231,7 +231,7 @@ def test_a_store_gives_its_logs_the_views_that_are_asked_for(tmp_path: Path) -> 
             assert [view.total for view in totals if isinstance(view, Total)] == [
                 segment.size for segment in log.segments
             ]
-            assert set(log.derived(log.segments[0]).views) == {"lanes", "delays", "total"}
+            assert set(log.derived(log.segments[0]).views) == {"lanes", "delays", "transactions", "total"}
             assert "total" not in store.open_log("b").derived(store.open_log("b").segments[0]).views
 
 

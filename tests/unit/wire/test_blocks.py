@@ -130,6 +130,14 @@ def test_a_fetch_request_has_these_bytes() -> None:
     assert blocks.unpack_fetch_request(FETCH) == request
 
 
+def test_the_flags_of_a_fetch_may_be_left_out() -> None:
+    request = FetchRequest(0x0102030405060708, 9, 10, 4096, 100, 500)
+    assert blocks.unpack_fetch_request(FETCH + b"\x00") == request
+    wanting = request._replace(uncommitted=True)
+    assert wanting.pack() == FETCH + b"\x01"
+    assert blocks.unpack_fetch_request(FETCH + b"\x01") == wanting
+
+
 def test_bounds_over_the_limits_mean_the_limits() -> None:
     request = FetchRequest(1, 2, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1)
     expected = FetchRequest(1, 2, 3, limits.MAX_BLOCK_BYTES, limits.MAX_READ_COUNT, limits.MAX_WAIT_MS)
@@ -142,7 +150,8 @@ def test_bounds_over_the_limits_mean_the_limits() -> None:
     [
         b"",
         FETCH[:-1],
-        FETCH + b"\x00",
+        FETCH + b"\x02",
+        FETCH + b"\x00\x00",
         changed(FETCH, 12, 0x80),
         FetchRequest(1, 2, 3, 0, 1).pack(),
         FetchRequest(1, 2, 3, 1, 0).pack(),
