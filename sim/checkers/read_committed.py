@@ -1,0 +1,20 @@
+"""Ordered reads show what is committed, in order, up to the first record that is not decided about; nothing else."""
+
+from collections.abc import Sequence
+
+from sim.checkers import require
+from sim.checkers.sighted import Sighted
+
+RULE = "read committed"
+
+
+def check(seen: Sighted, read: Sequence[int]) -> None:
+    """`read` are the offsets that a reader was given."""
+    hidden, stable = seen.hidden, seen.stable
+    expected = [offset for offset in sorted(seen.records) if offset < stable and offset not in hidden]
+    require(list(read) == expected, RULE, f"a reader of {seen.part} sees {list(read)}, not {expected}")
+
+
+def check_stable(seen: str, before: int, stable: int) -> None:
+    """In one life."""
+    require(stable >= before, RULE, f"the stable offset of {seen} went back from {before} to {stable}")
