@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from goqueue.broker.partition import Partition
 from goqueue.transactions.records import Participant
-from sim.checkers import require
+from sim.checkers import Violation, require
 from sim.checkers.sighted import Sighted
 from sim.rooms.deeds import Ack, Deed, Deeds
 
@@ -20,7 +20,7 @@ def check(
 ) -> None:
     """Between two steps, once a broker has started. `ended`: those everybody has heard of, and how they ended."""
     for seen in sights:
-        check_outcomes(deeds, seen.outcomes, str(seen.part))
+        check_outcomes(deeds, seen.outcomes, seen.part)
     check_outcomes(deeds, ended)
     _check_told(deeds, sights)
     committed = {
@@ -30,23 +30,24 @@ def check(
     for deed in deeds.by_number.values():
         if deed.shown:
             missing = deed.written - committed - deeds.cleaned
-            require(not missing, RULE, f"transaction {deed.number} is committed without {sorted(missing)}")
-            require(deed.number not in half, RULE, f"transaction {deed.number} is committed, and open in a partition")
+            if missing or deed.number in half:
+                raise Violation(RULE, f"transaction {deed.number} is committed without {sorted(missing)}, or open too")
     strangers = {value for value in committed if not _may_be_in(deeds, value)}
     require(not strangers, RULE, f"{sorted(strangers)} are committed in transactions they were not sent in")
     _check_acks(deeds, sights, partitions)
 
 
-def check_outcomes(deeds: Deeds, outcomes: dict[int, bool], where: str = "the coordinator") -> None:
+def check_outcomes(deeds: Deeds, outcomes: dict[int, bool], where: object = "the coordinator") -> None:
     """By transaction, whether it is committed."""
     for number, outcome in outcomes.items():
         deed = deeds.by_number.get(number)
         if deed is None:  # it was begun, and nobody was told
             require(not outcome, RULE, f"transaction {number} is committed in {where}, and nobody knows it")
             continue
-        differs = deed.shown is not None and deed.shown != outcome
-        require(not differs, RULE, f"transaction {number}: committed in {where} is {outcome}, and was {deed.shown}")
-        deed.shown = outcome
+        if deed.shown is None:
+            deed.shown = outcome
+        elif deed.shown != outcome:
+            raise Violation(RULE, f"transaction {number}: committed in {where} is {outcome}, and was {deed.shown}")
 
 
 def _check_told(deeds: Deeds, sights: Sequence[Sighted]) -> None:
@@ -80,7 +81,8 @@ def _check_acks(deeds: Deeds, sights: Sequence[Sighted], partitions: dict[Partic
                 if offset in hidden or not (offset < settled.low or offset in settled.above):
                     continue
                 ack = Ack(group, seen.part, seen.value(offset))
-                require(deeds.counts(ack), RULE, f"group {group} is done with {ack}, and never said so")
+                if not deeds.counts(ack):
+                    raise Violation(RULE, f"group {group} is done with {ack}, and never said so")
         for deed in deeds.by_number.values():
             if deed.shown and deed.acks:
                 _check_counted(deed, seen, partition)
@@ -104,8 +106,8 @@ def check_delivery(deeds: Deeds, ack: Ack, told: int) -> None:
         require(deed is not None and deed.shown is True, RULE, f"{ack} is delivered, and {number} is not committed")
     require(ack not in deeds.kept, RULE, f"{ack} was acknowledged, and is delivered again")
     for deed in deeds.by_number.values():
-        done = deed.shown is True and ack in deed.acks
-        require(not done, RULE, f"{ack} was acknowledged in transaction {deed.number}, and is delivered again")
+        if deed.shown is True and ack in deed.acks:
+            raise Violation(RULE, f"{ack} was acknowledged in transaction {deed.number}, and is delivered again")
     before = deeds.leases[ack.group, ack.value]
     if ack.value not in deeds.fuzzy:
         require(told == before, RULE, f"{ack} was delivered {before} times before, not {told}")

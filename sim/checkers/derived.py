@@ -1,7 +1,7 @@
 """What a partition knows of transactions is what its log says: while it lives, after a restart, with views or without."""
 
 from goqueue.broker.partition import Partition
-from sim.checkers import require
+from sim.checkers import Violation
 from sim.checkers.sighted import Sighted
 
 RULE = "derived"
@@ -9,12 +9,18 @@ RULE = "derived"
 
 def check(partition: Partition, seen: Sighted) -> None:
     known = partition.transactions
-    require(set(known.open) == set(seen.open), RULE, f"{seen.part} has {sorted(known.open)} open, not {seen.open}")
-    uncommitted = set(known.uncommitted)
-    require(uncommitted == seen.uncommitted, RULE, f"{seen.part}: {uncommitted} are open, not {seen.uncommitted}")
     there = {*seen.records, *seen.markers.values()}
-    hidden = set(known.hidden) & there
-    require(hidden == seen.hidden, RULE, f"{seen.part} hides {hidden}, not {seen.hidden}")
-    for number, offsets in seen.open.items():
-        count = known.count(number)
-        require(count == len(offsets), RULE, f"transaction {number} has {count} records in {seen.part}, not {offsets}")
+    pairs = (
+        ("open", set(known.open), set(seen.open)),
+        ("uncommitted", set(known.uncommitted), seen.uncommitted),
+        ("hidden", set(known.hidden) & there, seen.hidden),
+        ("counted", *_counts(partition, seen)),
+    )
+    for what, found, expected in pairs:
+        if found != expected:
+            raise Violation(RULE, f"{seen.part}: {what} are {found}, not {expected}")
+
+
+def _counts(partition: Partition, seen: Sighted) -> tuple[dict[int, int], dict[int, int]]:
+    found = {number: partition.transactions.count(number) for number in seen.open}
+    return found, {number: len(offsets) for number, offsets in seen.open.items()}

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from sim.checkers import require
+from goqueue.transactions.records import Participant
+from sim.checkers import Violation, require
 from sim.checkers.sighted import Sighted
 
 RULE = "read committed"
@@ -12,9 +13,10 @@ def check(seen: Sighted, read: Sequence[int]) -> None:
     """`read` are the offsets that a reader was given."""
     hidden, stable = seen.hidden, seen.stable
     expected = [offset for offset in sorted(seen.records) if offset < stable and offset not in hidden]
-    require(list(read) == expected, RULE, f"a reader of {seen.part} sees {list(read)}, not {expected}")
+    if list(read) != expected:
+        raise Violation(RULE, f"a reader of {seen.part} sees {list(read)}, not {expected}")
 
 
-def check_stable(seen: str, before: int, stable: int) -> None:
+def check_stable(part: Participant, before: int, stable: int) -> None:
     """In one life."""
-    require(stable >= before, RULE, f"the stable offset of {seen} went back from {before} to {stable}")
+    require(stable >= before, RULE, f"the stable offset of {part} went back from {before} to {stable}")

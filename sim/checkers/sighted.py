@@ -6,7 +6,7 @@ from goqueue import codec
 from goqueue.broker.partition import Partition
 from goqueue.model.record import Record
 from goqueue.transactions.records import Participant
-from sim.checkers import require
+from sim.checkers import Violation
 from sim.rooms.deeds import Value
 
 RULE = "markers"
@@ -59,14 +59,13 @@ def look_at(part: Participant, partition: Partition) -> Sighted:
 def _fold(seen: Sighted, record: Record) -> None:
     number = record.extension.transaction if record.extension is not None else None
     if record.control:
-        require(number is not None, RULE, f"offset {record.offset} of {seen.part} is a marker of nothing")
-        assert number is not None
-        require(number not in seen.markers, RULE, f"transaction {number} ends twice in {seen.part}")
+        if number is None or number in seen.markers:
+            raise Violation(RULE, f"offset {record.offset} of {seen.part} ends {number}, which is nothing, or has ended")
         seen.markers[number] = record.offset
         (seen.committed if record.commit else seen.aborted)[number] = seen.open.pop(number, set())
         return
     seen.records[record.offset] = record
     if number is not None:
-        late = number in seen.markers
-        require(not late, RULE, f"offset {record.offset} of {seen.part} came after the end of transaction {number}")
+        if number in seen.markers:
+            raise Violation(RULE, f"offset {record.offset} of {seen.part} came after the end of transaction {number}")
         seen.open.setdefault(number, set()).add(record.offset)
