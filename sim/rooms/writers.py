@@ -129,11 +129,15 @@ class Program:
         is_open = found is not None and found.is_open
         fenced.check_open(deed, closing=deed.number in runner.closing, is_open=is_open)
         fenced.check(deeds, who.transactional_id, who.epoch, "a block")
-        _check_placed(broker, block, receipt.placed)
+        _check_placed(block, receipt.placed)
+        self.taken(attempt, block)
         while receipt.durable_at is not None and partition.log.durable.value < receipt.durable_at:
             yield self.rng.choice((1, 3, 10))
         deed.unsure.difference_update(block.values)
         deed.written.update(block.values)
+
+    def taken(self, attempt: Attempt, block: Block) -> None:
+        """The broker has the block, durable or not."""
 
     def pledge(self, broker: TransactionBroker, attempt: Attempt, given: Delivered) -> Steps[None]:
         deed, who = attempt
@@ -285,8 +289,11 @@ class Writer(Program):
             self.spoiled = bool(attempt.deed.unsure)
             raise
         self.doubtful, self.last = None, block
-        if block.producer is not None:
-            self.sequences[block.part] = block.producer.sequence + len(block.records)
+
+    def taken(self, attempt: Attempt, block: Block) -> None:
+        if block.producer is not None and attempt.who == self.who:
+            following = block.producer.sequence + len(block.records)
+            self.sequences[block.part] = max(self.sequences.get(block.part, 0), following)
 
     def _commit(self, broker: TransactionBroker, attempt: Attempt) -> Steps[None]:
         counted = self.rng.random() < 0.7 or self.decided
@@ -329,11 +336,7 @@ class Writer(Program):
 
     def _late_block(self, broker: TransactionBroker, attempt: Attempt) -> Steps[None]:
         part = self.rng.choice(list(broker.partitions))
-        block = self._new_block(broker, attempt, part)
-        same = attempt.who == self.who
-        yield from self.send(broker, attempt, block)
-        if same and block.producer is not None:
-            self.sequences[part] = max(self.sequences.get(part, 0), block.producer.sequence + len(block.records))
+        yield from self.send(broker, attempt, self._new_block(broker, attempt, part))
 
     def _meddle(self, broker: TransactionBroker, attempt: Attempt) -> Task:
         """While it commits: it asks again, or sends something more."""
@@ -413,7 +416,8 @@ class Team(Program):
         self.asked = not again
         numbers = tuple(attempt.deed.number for attempt in attempts)
         messages = {attempt.deed.number: len(attempt.deed.written) for attempt in attempts}
-        deeds.batches.setdefault((self.name, token), []).append(frozenset(numbers))
+        if not again:
+            deeds.batches.setdefault((self.name, token), []).append(frozenset(numbers))
         self.world.trace.event("commit many", self.name, token, *numbers)
         try:
             committed = yield from steps(broker.runner.commit_many(self.name, token, numbers, messages if counted else None))
@@ -436,7 +440,7 @@ def _in(record: Record, number: int, producer: Producer | None) -> Record:
     return msgspec.structs.replace(record, extension=extension)
 
 
-def _check_placed(broker: TransactionBroker, block: Block, placed: Sequence[Placed]) -> None:
+def _check_placed(block: Block, placed: Sequence[Placed]) -> None:
     """The messages are where the broker says."""
     offsets = [place.first_offset + at for place in placed for at in range(place.messages)]
     assert len(offsets) == len(block.values), f"{block.values} are at {offsets}"
