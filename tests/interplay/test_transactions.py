@@ -1,6 +1,8 @@
 """Where transactions meet other features: a test per row of the interplay table, named after it."""
 
 import asyncio
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from goqueue.model.groups import Mode
 from goqueue.model.topic import CleanupPolicy
 from goqueue.model.transactions import TransactionState
 from goqueue.storage.cleaner import clean
+from goqueue.transactions.ending import Durable
 from tests.unit.broker.brokers import Clock
 from tests.unit.broker.consumers import (
     TOPIC,
@@ -476,6 +479,49 @@ def test_a_transaction_goes_on_after_a_restart(tmp_path: Path) -> None:
         async with consuming(tmp_path, clock=clock) as to:
             assert await visible(to) == ["one", "two"]
             assert (await writer.to_broker(to).commit()).duplicate, "the answer was lost, so it asks again"
+
+    run_timed(work())
+
+
+def test_what_a_crash_may_have_lost_stays_doubtful_over_a_clean_stop(tmp_path: Path) -> None:
+    async def work() -> None:
+        clock = Clock()
+        async with consuming(tmp_path / "lives", clock=clock) as to:
+            await to.create()
+            writer = await Writer.make(to)
+            (await writer.begin()).put("one")
+            shutil.copytree(tmp_path / "lives", tmp_path / "left")
+        async with consuming(tmp_path / "left", clock=clock):
+            pass
+        async with consuming(tmp_path / "left", clock=clock) as to:
+            with pytest.raises(Conflict, match="stopped without warning"):
+                await writer.to_broker(to).commit()
+            await writer.commit(messages=1, acks=0)
+            assert await visible(to) == ["one"]
+
+    run_timed(work())
+
+
+def test_no_number_is_told_before_its_reservation_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a power cut would give it out twice, and what was written under it would be somebody else's."""
+
+    async def work() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create()
+            writers = [await Writer.make(to) for _ in range(2)]
+            synced = asyncio.Event()
+
+            async def wait(step: Sequence[Durable]) -> None:
+                if not all(each.is_so for each in step):
+                    await synced.wait()
+
+            monkeypatch.setattr(to.broker.transactions, "_durable", wait)
+            begins = [asyncio.ensure_future(writer.begin()) for writer in writers]
+            await to.followed()
+            assert [begin.done() for begin in begins] == [False, False]
+            synced.set()
+            await asyncio.gather(*begins)
+            assert [writer.number for writer in writers] == [1, 2]
 
     run_timed(work())
 

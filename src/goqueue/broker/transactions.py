@@ -122,14 +122,14 @@ class TransactionRunner:
         """Those that are about to be decided about: nothing more comes in."""
         self._unsure: set[int] = set()
         """Open since before a life that did not end well: something of them may have been lost."""
+        self._reserved_at = 0
+        """Where numbers were last reserved: until that is durable none of them may be told."""
         self._told: dict[int, list[Durable]] = {}
         """Decided, and every partition has heard: when this is durable they are complete."""
         self._deadlines: Deadlines[int] = Deadlines()
         self._timer = Timer(lambda: self._deadlines.earliest, monotonic, self._time_out)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._forgets_at = monotonic() + _FORGET_EVERY_MS
-        self._reserved_at = 0
-        """Where the log says which numbers may be given out: it must be durable before one of them is."""
         self._unseen: list[tuple[Partition, Ended]] = []
         """Markers of which groups have not heard yet."""
         self._orphans: dict[tuple[Partition, int], None] = {}
@@ -198,7 +198,7 @@ class TransactionRunner:
             await self._durable(
                 [each for number in numbers for site in self._sites((number,)) for each in site.saved()]
             )
-            if numbers:
+            if numbers and self._unsure.isdisjoint(numbers):  # what was lost in a life before stays lost
                 self._submit(commands.Stop())
         except GoQueueError as error:  # then the next life is not sure
             log.warning("transactions are open, and not all is durable", reason=str(error))
