@@ -23,9 +23,7 @@ def check(
         check_outcomes(deeds, seen.outcomes, seen.part)
     check_outcomes(deeds, ended)
     _check_told(deeds, sights)
-    committed = {
-        seen.value(offset) for seen in sights for offsets in seen.committed.values() for offset in offsets
-    }
+    committed = {seen.value(offset) for seen in sights for offsets in seen.committed.values() for offset in offsets}
     half = {number for seen in sights for number in seen.open}
     for deed in deeds.by_number.values():
         if deed.shown:

@@ -60,7 +60,9 @@ def _fold(seen: Sighted, record: Record) -> None:
     number = record.extension.transaction if record.extension is not None else None
     if record.control:
         if number is None or number in seen.markers:
-            raise Violation(RULE, f"offset {record.offset} of {seen.part} ends {number}, which is nothing, or has ended")
+            raise Violation(
+                RULE, f"offset {record.offset} of {seen.part} ends {number}, which is nothing, or has ended"
+            )
         seen.markers[number] = record.offset
         (seen.committed if record.commit else seen.aborted)[number] = seen.open.pop(number, set())
         return

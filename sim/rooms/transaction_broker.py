@@ -365,6 +365,3 @@ def value_at(partition: Partition, offset: int) -> int | None:
 
 def _fails(failure: Exception) -> None:
     raise failure
-
-
-

@@ -452,5 +452,3 @@ def _until_over(work: Steps[Any]) -> Task:
         yield from work
     except GoQueueError:
         return
-
-

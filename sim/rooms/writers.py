@@ -8,6 +8,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 import msgspec
+from pyroaring import BitMap64
 
 from goqueue import codec
 from goqueue.broker.partition import Placed
@@ -19,7 +20,6 @@ from goqueue.model.settings import Fsync
 from goqueue.transactions.commands import Begin
 from goqueue.transactions.coordinator import Writer as Who
 from goqueue.transactions.records import Participant
-from pyroaring import BitMap64
 from sim.checkers import fenced, require, tokens
 from sim.rooms.deeds import Ack, Deed, Deeds, Message, Value
 from sim.rooms.exchanges import Steps
@@ -34,7 +34,9 @@ _OLD: Final = 6
 class World:
     """What all of them share."""
 
-    def __init__(self, rng: Random, trace: Trace, deeds: Deeds, scheduler: Scheduler, uptime: Callable[[], int]) -> None:
+    def __init__(
+        self, rng: Random, trace: Trace, deeds: Deeds, scheduler: Scheduler, uptime: Callable[[], int]
+    ) -> None:
         self.rng = rng
         self.trace = trace
         self.deeds = deeds
@@ -420,7 +422,9 @@ class Team(Program):
             deeds.batches.setdefault((self.name, token), []).append(frozenset(numbers))
         self.world.trace.event("commit many", self.name, token, *numbers)
         try:
-            committed = yield from steps(broker.runner.commit_many(self.name, token, numbers, messages if counted else None))
+            committed = yield from steps(
+                broker.runner.commit_many(self.name, token, numbers, messages if counted else None)
+            )
         except TransactionAborted:
             self._leave()
             raise

@@ -35,7 +35,7 @@ from tests.unit.broker.brokers import Clock
 from tests.unit.broker.consumers import TOPIC, Consumers, consuming, handles_of, message, refused
 from tests.unit.broker.images import PhotographedDisk
 from tests.unit.broker.moved_time import run_timed
-from tests.unit.broker.writers import TIMEOUT_MS, Writer, markers, visible
+from tests.unit.broker.writers import TIMEOUT_MS, Writer, markers, time_out, visible
 
 HOUR_MS = 3600 * 1000
 Crash = Literal["kill", "power"]
@@ -69,7 +69,7 @@ async def completed(to: Consumers, number: int) -> Transaction:
     """Once every partition has it durably, which is looked at once a second."""
     runner = to.broker.transactions
     for _ in range(200):
-        runner.look()
+        await runner.look()
         found = runner.machine.transaction(number)
         if found.state in (TransactionState.COMMITTED, TransactionState.ABORTED):
             return found
@@ -89,13 +89,11 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(tmp_path: Path) -> N
             (await long.begin()).put("long")
             await to.pass_by(4999)
             assert short.transaction.is_open
-            await to.pass_by(1)
-            await to.followed()
+            await time_out(to, 1)
             assert short.transaction.reason is AbortReason.TIMED_OUT
             await to.pass_by(2 * TIMEOUT_MS - 5001)
             assert long.transaction.is_open, "as its transactional id was initialised with"
-            await to.pass_by(1)
-            await to.followed()
+            await time_out(to, 1)
             assert not long.transaction.is_open
             assert to.broker.transactions.counts[AbortReason.TIMED_OUT] == 2
             assert to.partition().stable_end == to.partition().log.end_offset == 4
@@ -205,7 +203,7 @@ def test_ids_that_nobody_uses_are_forgotten(tmp_path: Path) -> None:
             await to.pass_by(limits.TRANSACTIONAL_ID_EXPIRY_MS)
             await Writer.make(to, "new")
             await to.pass_by(1)
-            to.broker.transactions.look()
+            await to.broker.transactions.look()
             assert list(to.broker.transactions.machine.owners) == ["new"]
 
     run_timed(work())
@@ -357,9 +355,9 @@ def test_what_could_not_be_told_is_told_later(tmp_path: Path, monkeypatch: pytes
                 assert markers(to) == []
             with monkeypatch.context() as patched:
                 patched.setattr(to.broker.sidecars, "write", full)
-                to.broker.transactions.look()
+                await to.broker.transactions.look()
                 assert len(markers(to)) == 2
-                to.broker.transactions.look()
+                await to.broker.transactions.look()
                 assert writer.transaction.state is TransactionState.COMMITTING
             await completed(to, writer.number)
             await completed(to, other.number)
@@ -574,7 +572,7 @@ def test_a_topic_that_is_opened_late_hears_of_what_was_decided(tmp_path: Path, m
             patched.setattr(Partition, "open", fails)
             async with consuming(tmp_path, disk=image, clock=clock) as to:
                 assert await visible(to, topic="bills") == ["bill"]
-                to.broker.transactions.look()
+                await to.broker.transactions.look()
                 assert state(to, writer.number) is TransactionState.COMMITTING
                 patched.setattr(Partition, "open", real)
                 await to.broker.topics.retry(clock())

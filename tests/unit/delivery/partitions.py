@@ -40,8 +40,16 @@ _AHEAD: Final = 4
 """Records that are read at a time in search of keys: few, so that it is done often."""
 
 
-def message(key: str | None = None, *, lane: int = Lane.NORMAL, deliver_at: int | None = None) -> Record:
-    extension = None if deliver_at is None else Extension(deliver_at=deliver_at)
+def message(
+    key: str | None = None,
+    *,
+    lane: int = Lane.NORMAL,
+    deliver_at: int | None = None,
+    transaction: int | None = None,
+) -> Record:
+    extension = None
+    if deliver_at is not None or transaction is not None:
+        extension = Extension(deliver_at=deliver_at, transaction=transaction)
     return Record(key=None if key is None else key.encode(), value=b"v", priority=lane, extension=extension)
 
 

@@ -220,7 +220,7 @@ def is_drained(partition: MemoryPartition) -> bool:
 
 def commit(partition: MemoryPartition, *offsets: int) -> None:
     partition.deliveries.uncommitted.difference_update(some(*offsets))
-    partition.deliveries.free_all(some(*offsets))
+    partition.deliveries.end_transaction(TXN, some(*offsets))
 
 
 def test_a_group_that_waits_for_a_transaction_alone_has_nothing_to_look_for() -> None:
@@ -266,8 +266,8 @@ def test_a_key_waits_for_a_pledge(commits: bool) -> None:
     assert partition.poll(A, mode=Mode.KEY)[1] == ([1] if commits else [0])
 
 
-def test_a_key_is_in_line_from_an_open_transactions_first_message_on_also_after_a_restart() -> None:
-    partition = held(message("k"), message("k"), message(), offsets=[0])
+def test_a_key_is_blocked_from_an_open_transactions_first_message_on_also_after_a_restart() -> None:
+    partition = held(message("k", transaction=TXN), message("k"), message(), offsets=[0])
     for _ in range(2):
         assert partition.poll(A, mode=Mode.KEY, span_ms=1)[1] == [2]
         partition.restart(wall_ms=10)
