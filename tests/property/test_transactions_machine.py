@@ -31,8 +31,7 @@ HERE = (Participant(TopicId(1), 0),)
 
 ids = st.sampled_from(["", "a", "b"])
 names = st.sampled_from(["", "load", "other"])
-producers = st.integers(1, 6)
-epochs = st.integers(0, 3)
+ordinals = st.integers(0, 7)
 tokens = st.integers(0, 4)
 State = tuple[object, ...]
 
@@ -104,6 +103,11 @@ class TransactionsMachine(RuleBasedStateMachine):
     def is_open(self, number: int) -> bool:
         return number in {found for found, _ in self.open.values()}
 
+    def number(self, ordinal: int) -> int:
+        """Mostly of one that is open."""
+        known = [number for number, _ in self.open.values()] + list(self.commits)[-2:] + [10**6]
+        return known[min(ordinal, len(known) - 1)]
+
     # --- commands
 
     @rule(name=st.sampled_from(["a", "b"]))
@@ -127,8 +131,20 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.fences[expected[0]] = expected[1]
         self.remember()
 
-    @rule(producer=producers | st.integers(11, 14), epoch=epochs, transactional_id=ids, name=names)
-    def begin(self, producer: int, epoch: int, transactional_id: str, name: str) -> None:
+    @rule(producer=st.integers(1, 4), name=names)
+    def begin(self, producer: int, name: str) -> None:
+        self.try_to_begin(producer, 0, "", name)
+
+    @rule(
+        transactional_id=ids, epoch=st.none() | st.integers(0, 3), name=names, producer=st.none() | st.integers(11, 14)
+    )
+    def begin_for(self, transactional_id: str, epoch: int | None, name: str, producer: int | None) -> None:
+        """As who has the id now, or as somebody else."""
+        mine, current = self.owners.get(transactional_id, (1, 0))
+        epoch = current if epoch is None else epoch
+        self.try_to_begin(mine if producer is None else producer, epoch, transactional_id, name)
+
+    def try_to_begin(self, producer: int, epoch: int, transactional_id: str, name: str) -> None:
         command = Begin(producer_id=producer, epoch=epoch, transactional_id=transactional_id, name=name)
         reserved = self.machine.reserved
         outcome = self.submit(command)
@@ -149,8 +165,9 @@ class TransactionsMachine(RuleBasedStateMachine):
             self.open[producer] = (number, name)
         self.remember()
 
-    @rule(number=st.integers(1, 12), sync=st.booleans())
-    def commit(self, number: int, sync: bool) -> None:
+    @rule(ordinal=ordinals, sync=st.booleans())
+    def commit(self, ordinal: int, sync: bool) -> None:
+        number = self.number(ordinal)
         outcome = self.submit(Commit(number, HERE))
         if self.is_open(number):
             assert outcome.reply == ((number,), False, ())
@@ -166,8 +183,10 @@ class TransactionsMachine(RuleBasedStateMachine):
                 self.told[number] = outcome.position
         self.remember()
 
-    @rule(name=st.sampled_from(["load", "other"]), token=tokens, numbers=st.lists(st.integers(1, 12), unique=True))
-    def commit_many(self, name: str, token: int, numbers: list[int]) -> None:
+    @rule(name=st.sampled_from(["load", "other"]), token=tokens, others=st.lists(ordinals, max_size=1))
+    def commit_many(self, name: str, token: int, others: list[int]) -> None:
+        numbers = [number for number, given in self.open.values() if given == name]
+        numbers = list(dict.fromkeys([*numbers, *map(self.number, others)]))
         outcome = self.submit(CommitMany(name=name, token=token, numbers=tuple(numbers), participants=HERE))
         last = self.last.get(name, -1)
         ours = {number for number, given in self.open.values() if given == name}
@@ -187,8 +206,9 @@ class TransactionsMachine(RuleBasedStateMachine):
             assert outcome.refusal is not None
         self.remember()
 
-    @rule(numbers=st.lists(st.integers(1, 12), max_size=3, unique=True), reason=st.sampled_from(AbortReason))
-    def abort(self, numbers: list[int], reason: AbortReason) -> None:
+    @rule(some=st.lists(ordinals, max_size=2), reason=st.sampled_from(AbortReason))
+    def abort(self, some: list[int], reason: AbortReason) -> None:
+        numbers = list(dict.fromkeys(map(self.number, some)))
         outcome = self.submit(Abort(tuple(numbers), reason))
         assert outcome.reply == tuple(number for number in numbers if self.is_open(number))
         for number in outcome.reply:
@@ -201,8 +221,10 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.submit(Complete(tuple(undone[: int(share * len(undone) + 1)])))
         self.remember()
 
-    @rule()
-    def forget_idle(self) -> None:
+    @rule(is_time=st.integers(0, 3))
+    def forget_idle(self, is_time: int) -> None:
+        if is_time:
+            return
         self.submit(ForgetIdle(NOW + 1))
         for name, (producer, _) in list(self.owners.items()):
             if producer not in self.open:
@@ -263,9 +285,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         for number, found in machine.by_number.items():
             assert found.is_open == self.is_open(number)
             assert found.is_open or found.is_committed == self.commits[number]
-            assert (number in machine._ended) == (
-                found.state in (TransactionState.COMMITTED, TransactionState.ABORTED)
-            )
+            assert (number in machine._ended) == (found.state in (TransactionState.COMMITTED, TransactionState.ABORTED))
         for producer, epoch in self.fences.items():
             if epoch <= coordinator._LAST_EPOCH:
                 machine.check_epoch(producer, epoch)
@@ -298,5 +318,5 @@ class SmallLimits(TransactionsMachine):
 
 test_transactions_do_what_the_model_says = SmallLimits.TestCase
 test_transactions_do_what_the_model_says.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=80, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
