@@ -91,6 +91,41 @@ def test_dead_letters_come_in_pages_that_clients_take(client: GrpcClient) -> Non
     assert not second.HasField("next")
 
 
+def test_messages_and_acks_of_a_transaction_come_together(client: GrpcClient) -> None:
+    client.call("CreateTopic", name="asked", num_partitions=1)
+    client.call("CreateTopic", name="billed", num_partitions=1)
+    publish(client, "asked", b"1", b"2")
+    member = join(client, "accountant", "asked")
+    first, second = client.call("Poll", group="accountant", member_id=member).messages
+    me = client.call("InitProducer", transactional_id="accountant-1")
+    mine = {"producer_id": me.producer_id, "epoch": me.epoch}
+    begun = client.call("BeginTransaction", **mine, timeout="5m")
+    client.call("TransactionPublish", **mine, topic="billed", value=b"\xff bill")
+    assert client.call("TransactionAck", **mine, receipt_handle=first.receipt_handle).acknowledged
+    assert list(client.call("ReadPartition", topic="billed", partition=0).messages) == []
+    shown = client.call("DescribeTransaction", transaction=begun.transaction_id)
+    assert [(part.topic, part.messages, part.acks) for part in shown.partitions] == [("asked", 0, 1), ("billed", 1, 0)]
+    assert not client.call("CommitTransaction", **mine, messages=1, acks=1).duplicate
+    assert [each.value for each in client.call("ReadPartition", topic="billed", partition=0).messages] == [b"\xff bill"]
+    assert client.call("CommitTransaction", **mine, transaction_id=begun.transaction_id).duplicate
+
+    client.call("BeginTransaction", **mine, name="nightly")
+    client.call("TransactionAck", **mine, receipt_handle=second.receipt_handle)
+    listed = client.call("ListTransactions", name="nightly").transactions
+    assert [each.state for each in listed] == ["ongoing"]
+    assert list(client.call("AbortTransaction", name="nightly").aborted) == [listed[0].transaction_id]
+    (again,) = client.call("Poll", group="accountant", member_id=member).messages
+    assert (again.value, again.delivery_count) == (b"2", 2)
+    assert not client.call("TransactionToken", name="nightly").HasField("number")
+    assert not client.call("CommitMany", token={"name": "nightly", "number": 1}, transactions=[]).duplicate
+    assert client.call("TransactionToken", name="nightly").number == 1
+    assert client.call("TransactionStats").committed >= 1
+
+    client.call("InitProducer", transactional_id="accountant-1")
+    error = client.refused("BeginTransaction", **mine)
+    assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
 @pytest.mark.parametrize("rpc", [rpc for rpc in SCHEMA.rpcs if not rpc.streams], ids=lambda rpc: rpc.name)
 def test_every_call_is_answered(client: GrpcClient, rpc: Any) -> None:
     error = client.begin(rpc.name).exception()

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ def no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(limits, interval, 10.0**9)
 
 
-async def ready(to: Consumers, mode: Mode = Mode.PARTITION, **settings: object) -> tuple[str, Writer]:
+async def ready(to: Consumers, mode: Mode = Mode.PARTITION, **settings: Any) -> tuple[str, Writer]:
     """A topic, a member of a group that reads it, and a writer."""
     await to.create(**settings)
     member = (await to.join(mode=mode)).member_id

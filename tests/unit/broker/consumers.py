@@ -241,12 +241,12 @@ class Consumers:
         *,
         partition: int = 0,
         group: str = GROUP,
-        **more: int,
+        generation: int | None = None,
+        received: int | None = None,
     ) -> None:
-        """`more` is a generation, or what the member has received."""
         offsets = {TOPIC: {partition: below}} if isinstance(below, int) else below
         found, member = self.group(group), self.member(member_id, group)
-        await self.broker.offsets.commit(found, member, offsets, **more)
+        await self.broker.offsets.commit(found, member, offsets, generation=generation, received=received)
 
     async def reset(self, place: Place, value: int = 0, *, group: str = GROUP, **more: Any) -> dict[int, int]:
         return await self.broker.offsets.reset(self.group(group), TOPIC, Position(place, value), **more)

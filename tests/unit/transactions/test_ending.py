@@ -8,8 +8,9 @@ import pytest
 from goqueue import codec
 from goqueue.machine.host import Outcome
 from goqueue.model.record import Extension, Record
+from goqueue.model.transactions import AbortReason
 from goqueue.storage.log import Log
-from goqueue.transactions.commands import Abort, AbortReason, Commit
+from goqueue.transactions.commands import Abort, Commit
 from goqueue.transactions.coordinator import Transaction, Transactions
 from goqueue.transactions.ending import (
     VERSION,

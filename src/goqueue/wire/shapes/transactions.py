@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType, field
 
 from goqueue.model import limits
 from goqueue.model.names import TRANSACTION_NAME_PATTERN
@@ -112,7 +112,10 @@ class CommitToken(Request, frozen=True, kw_only=True):
 
 class CommitMany(Request, frozen=True, kw_only=True):
     token: CommitToken
-    transactions: Annotated[list[TransactionId], Meta(max_length=limits.MAX_COMMITTED_TOGETHER)]
+    transactions: Annotated[list[TransactionId], Meta(max_length=limits.MAX_COMMITTED_TOGETHER)] = field(
+        default_factory=list
+    )
+    """None of them: the number is committed for a batch that has nothing."""
     messages: dict[TransactionId, Count] | None = None
     """By transaction, how many were published in it: none is committed when some were lost."""
 
