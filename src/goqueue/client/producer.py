@@ -190,10 +190,13 @@ class AsyncProducer:
 
     async def room(self) -> None:
         """Wait until there is room for another batch, and for what was refused; behind sends that wait for it too."""
+        await self._behind_sends()
+        await self._room(self.outlet)
+
+    async def _behind_sends(self) -> None:
         if self._queued:
             async with self._turn:
                 pass
-        await self._room(self.outlet)
 
     async def _room(self, outlet: Outlet) -> None:
         sender = outlet.sender
@@ -205,11 +208,12 @@ class AsyncProducer:
         await sender.room.wait()
         sender.check_open()
 
-    async def wait_for_room(self, timeout: float) -> None:
+    async def wait_for_room(self, timeout: float, outlet: Outlet) -> None:
         """The same, for so long; BufferFull after that."""
         try:
             async with asyncio.timeout(timeout):
-                await self.room()
+                await self._behind_sends()
+                await self._room(outlet)
         except TimeoutError:
             raise BufferFull(f"there was no room for more messages within {timeout} s; is the broker there?") from None
 
@@ -236,9 +240,7 @@ class AsyncProducer:
     async def _settle(self, outlet: Outlet) -> None:
         """Until what was sent there is in a batch."""
         while self._queued or outlet.early.held:
-            if self._queued:
-                async with self._turn:
-                    pass
+            await self._behind_sends()
             await outlet.early.flush()
             await asyncio.sleep(0)
 

@@ -37,7 +37,7 @@ from goqueue.client.room import Room
 from goqueue.client.routes import Route
 from goqueue.client.topics import Topic
 from goqueue.codec import murmur3
-from goqueue.model.errors import GoQueueError, RequestTimeout, Unavailable, UnknownPartition
+from goqueue.model.errors import GoQueueError, RequestTimeout, TransactionAborted, Unavailable, UnknownPartition
 from goqueue.wire.blocks import PublishReply
 from goqueue.wire.failures import repeat
 
@@ -117,6 +117,11 @@ class Sender:
     def _refuse(self, *_: object) -> Batch:
         assert self._shut is not None
         raise repeat(self._shut)
+
+    def check_transaction(self, began_in: int | None) -> None:
+        """For who waited: what was to be put into a transaction is not put into the next one."""
+        if self.accumulator.transaction != began_in:
+            raise TransactionAborted("its transaction has ended while this message waited; it was not enqueued")
 
     def check_open(self) -> None:
         if self._shut is not None:

@@ -171,6 +171,7 @@ class AsyncTransaction:
 
     @property
     def transaction_id(self) -> str:
+        """As the broker calls it, like txn-17."""
         if self._begun is None:
             raise InvalidRequest(f"this transaction {_State.NEW.value}")
         return self._begun.transaction_id

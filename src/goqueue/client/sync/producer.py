@@ -93,12 +93,16 @@ class Producer:
             to_topic(topic)
             raise
         if route is None:
+            waited_in = outlet.sender.accumulator.transaction
             route = self._loop.run(self._find(outlet, topic))
+            outlet.sender.check_transaction(waited_in)
         sender = outlet.sender
         waiting_since: float | None = None
         while True:
             try:
                 with sender.lock:
+                    if waiting_since is not None:
+                        sender.check_transaction(waited_in)
                     if sender.closed:  # since the route was found: nobody would send it
                         sender.check_open()
                     batch = sender.put(
@@ -107,8 +111,9 @@ class Producer:
                 break
             except BufferFull:  # other threads may be faster: the time to wait counts from the first try
                 now = time.monotonic()
-                waiting_since = now if waiting_since is None else waiting_since
-                self._loop.run(self._inner.wait_for_room(max(0.0, waiting_since + self._max_block_s - now)))
+                if waiting_since is None:
+                    waiting_since, waited_in = now, sender.accumulator.transaction
+                self._loop.run(self._inner.wait_for_room(max(0.0, waiting_since + self._max_block_s - now), outlet))
         if batch.count == 1:
             time.sleep(0)  # a batch has begun, so another one is full: the loop that sends it needs the interpreter
         if not sender.pumping:

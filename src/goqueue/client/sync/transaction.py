@@ -21,6 +21,7 @@ class Transaction:
 
     @property
     def transaction_id(self) -> str:
+        """As the broker calls it, like txn-17."""
         return self._inner.transaction_id
 
     def ack(self, messages: DeliveredMessage | Iterable[DeliveredMessage]) -> None:
