@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from goqueue.client.sync.consumer import ConsumerMessage as ConsumerMessage
     from goqueue.client.sync.producer import Producer as Producer
     from goqueue.client.sync.reader import Reader as Reader
+    from goqueue.client.sync.transaction import Transaction as Transaction
+    from goqueue.client.transaction import AsyncTransaction as AsyncTransaction
     from goqueue.model import errors as errors
     from goqueue.model.errors import BufferFull as BufferFull
     from goqueue.model.errors import GoQueueError as GoQueueError
@@ -34,6 +36,7 @@ _PUBLIC: Final = {
     "AsyncMessage": "goqueue.client.consumer",
     "AsyncProducer": "goqueue.client.producer",
     "AsyncReader": "goqueue.client.reader",
+    "AsyncTransaction": "goqueue.client.transaction",
     "BufferFull": "goqueue.model.errors",
     "Client": "goqueue.client.sync.client",
     "Consumer": "goqueue.client.sync.consumer",
@@ -46,6 +49,7 @@ _PUBLIC: Final = {
     "Reader": "goqueue.client.sync.reader",
     "Receipt": "goqueue.client.receipts",
     "Refused": "goqueue.client.settling",
+    "Transaction": "goqueue.client.sync.transaction",
     "errors": "goqueue.model",
 }
 """What users import, and where it is: loaded when it is first asked for."""

@@ -15,6 +15,7 @@ EXPECTED = {
     "orders.py": ["erin   rejected: no such customer: erin", "all paid: alice, bob, carol, dave, erin, frank"],
     "reminders.py": ["4 reminders wait", "bob has bought", "dave, you left", "carol, you left", "none for bob"],
     "fan_out.py": ["billing    apples, pears, plums, figs", "search     apples, pears", "statistics apples", "2 plums"],
+    "transactions.py": ["order 3 broke", "the shop has 6 bills and 0 orders left", "each order was billed once"],
     "priorities.py": ["first: password reset", "background"],
 }
 

@@ -329,6 +329,7 @@ numbers_and_more = st.none() | st.integers(-(2**64), 2**64)
     ),
     times=st.tuples(numbers_and_more, numbers_and_more, numbers_and_more),
     numbered=st.booleans(),
+    transaction=numbers_and_more,
     position=st.integers(-2, 150),
 )
 def test_the_twins_pack_the_same_bytes_or_refuse_for_the_same_reason(
@@ -339,6 +340,7 @@ def test_the_twins_pack_the_same_bytes_or_refuse_for_the_same_reason(
     headers: list[tuple[str, bytes]],
     times: tuple[int | None, int | None, int | None],
     numbered: bool,
+    transaction: int | None,
     position: int,
 ) -> None:
     results = []
@@ -346,7 +348,7 @@ def test_the_twins_pack_the_same_bytes_or_refuse_for_the_same_reason(
         buffer = bytearray(b"\xaa" * 200)
 
         def pack(codec: ModuleType = codec, buffer: bytearray = buffer) -> object:
-            return codec.pack_into(buffer, position, value, key, priority, headers, *times, numbered)
+            return codec.pack_into(buffer, position, value, key, priority, headers, *times, numbered, transaction)
 
         results.append((outcome(pack), buffer))
     assert results[0] == results[1]
@@ -355,6 +357,7 @@ def test_the_twins_pack_the_same_bytes_or_refuse_for_the_same_reason(
         expires_at=times[1],
         event_time=times[2],
         producer=Producer(0, 0, 0) if numbered else None,
+        transaction=transaction,
     )
     record = Record(key=key, value=value, priority=priority, headers=tuple(headers), extension=extension)
     encoded = outcome(lambda: reference.encode([record]))

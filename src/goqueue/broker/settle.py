@@ -169,6 +169,10 @@ class Settlement:
 
     # --- claims
 
+    def nothing(self) -> Pending:
+        """What has to be waited for when nothing was settled."""
+        return Pending(self._coordination, self._sidecars)
+
     def settle(self, verdict: Verdict, claims: Sequence[Claim]) -> tuple[list[Outcome], Pending]:
         """What became of each claim, to be told once what is pending is safe. All is written when this returns."""
         outcomes = [Outcome(_NONE)] * len(claims)

@@ -144,6 +144,8 @@ class Accumulator:
         self._batch_messages = batch_messages
         self._numbered = numbered
         self._on_done = on_done
+        self.transaction: int | None = None
+        """The number of the one that what is added belongs to."""
 
     def add(
         self,
@@ -160,11 +162,12 @@ class Accumulator:
         batch = place.open
         if batch is None:
             batch = self._open(place, min(place.buffer_bytes, self.batch_bytes))
-        numbered = self._numbered
+        numbered, transaction = self._numbered, self.transaction
         try:
             end = pack_into(
-                batch.buffer, batch.used, value, key, priority, headers, deliver_at, expires_at, event_time, numbered
-            )
+                batch.buffer, batch.used, value, key, priority, headers, deliver_at, expires_at, event_time, numbered,
+                transaction,
+            )  # fmt: skip
         except BaseException as error:
             self._close_empty(place, batch)
             if isinstance(error, InvalidRecord):  # which record of what is nothing that its sender knows
@@ -173,8 +176,9 @@ class Accumulator:
         if end < 0:
             batch = self._make_room(place, batch, -end)
             end = pack_into(
-                batch.buffer, batch.used, value, key, priority, headers, deliver_at, expires_at, event_time, numbered
-            )
+                batch.buffer, batch.used, value, key, priority, headers, deliver_at, expires_at, event_time, numbered,
+                transaction,
+            )  # fmt: skip
         batch.used = end
         batch.count += 1
         if batch.count >= self._batch_messages:

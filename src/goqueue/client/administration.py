@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from goqueue.client.arguments import Duration, check, to_json
+from goqueue.client.arguments import Duration, check, to_json, to_list
 from goqueue.client.fields import (
     Backoff,
     CleanupPolicyName,
@@ -41,12 +41,13 @@ from goqueue.client.outgoing import Content, Headers, Moment
 from goqueue.model.errors import TopicExists
 from goqueue.model.topic import LaneWeights
 from goqueue.wire import shapes
+from goqueue.wire.shapes.transactions import StateName
 
 Answer = TypeVar("Answer", bound=shapes.Reply)
 
 
 class AsyncAdministration(ABC):
-    """Topics, groups, settling by handle, delays, schedules, dead letters, statistics, the broker itself."""
+    """Topics, groups, settling by handle, delays, schedules, dead letters, transactions, statistics, the broker."""
 
     @abstractmethod
     async def _ask(self, operation: str, reply: type[Answer], /, **fields: Any) -> Answer:
@@ -494,7 +495,58 @@ class AsyncAdministration(ABC):
         """Stop a redrive; what it published stays. UnknownRedrive if there is none."""
         return await self._ask("cancel_redrive", shapes.ShownRedrive, redrive=redrive)
 
+    # ------------------------------------------------------------------ transactions
+
+    async def commit_many(
+        self, name: str, number: int, transactions: Iterable[str], *, messages: Mapping[str, int] | None = None
+    ) -> shapes.ManyCommitted:
+        """Commit transactions that were begun under a name and prepared: all of them, or none.
+
+        Numbers of a name only grow, and each is committed once: the same one again does nothing (`duplicate`), and
+        what is listed and open then is aborted. `messages` says how many each has. StaleToken for a lower number,
+        TransactionAborted or UnknownTransaction when one of them cannot be committed, Conflict if it has another name.
+        """
+        listed = to_list(
+            "transactions", transactions, lambda each: isinstance(each, str), "a list of ids", or_empty=True
+        )
+        return await self._ask(
+            "commit_many",
+            shapes.ManyCommitted,
+            token={"name": name, "number": number},
+            transactions=listed,
+            **given(messages=messages),
+        )
+
+    async def abort_transaction(self, transaction_id: str) -> shapes.TransactionsAborted:
+        """Abort a transaction, whoever began it; nothing if it was. Conflict if it was committed, UnknownTransaction if
+        there is none."""
+        return await self._ask("abort_transaction", shapes.TransactionsAborted, transaction_id=transaction_id)
+
+    async def abort_transactions(self, name: str) -> shapes.TransactionsAborted:
+        """Abort all that are open under a name."""
+        return await self._ask("abort_transaction", shapes.TransactionsAborted, name=name)
+
+    async def transactions(
+        self, *, name: str | None = None, state: StateName | None = None, limit: int = 100
+    ) -> shapes.TransactionList:
+        """Transactions: those that are open, the oldest first, then those that have ended, the latest first."""
+        return await self._ask(
+            "list_transactions", shapes.TransactionList, limit=limit, **given(name=name, state=state)
+        )
+
+    async def describe_transaction(self, transaction_id: str) -> shapes.ShownTransaction:
+        """A transaction, and what it has where. UnknownTransaction if there is none, or it ended long ago."""
+        return await self._ask("describe_transaction", shapes.ShownTransaction, transaction=transaction_id)
+
+    async def transaction_token(self, name: str) -> shapes.TokenReply:
+        """The last number that was committed under a name with `commit_many`; None if none was."""
+        return await self._ask("transaction_token", shapes.TokenReply, name=name)
+
     # ------------------------------------------------------------------ statistics
+
+    async def transaction_stats(self) -> shapes.TransactionStats:
+        """How many transactions are open, and how those before ended since the broker started."""
+        return await self._ask("transaction_stats", shapes.TransactionStats)
 
     async def priority_stats(
         self, *, topic: str | None = None, group: str | None = None, limit: int = 100

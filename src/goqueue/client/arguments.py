@@ -113,9 +113,13 @@ RULES: Final[dict[str, Rule]] = {
     "from_offset": _whole(0, or_none=True),
     "group": _TEXT,
     "instance_id": _TEXT_OR_NONE,
+    "isolation": Rule(
+        lambda value: value in ("read_committed", "read_uncommitted"), "one of read_committed, read_uncommitted"
+    ),
     "max_messages": _whole(1),
     "max_unacked": _whole(1),
     "mode": _TEXT_OR_NONE,
+    "name": _TEXT_OR_NONE,
     "offset": _whole(0, limits.MAX_OFFSET - 1),
     "on_ack_error": _PLAIN_CALLBACK,
     "on_assigned": _CALLBACK,
@@ -129,6 +133,7 @@ RULES: Final[dict[str, Rule]] = {
         lambda value: value in ("earliest", "latest"), "earliest or latest; other places have arguments of their own"
     ),
     "topic": _TEXT,
+    "transactional_id": _TEXT_OR_NONE,
     "wait": _SWITCH,
 }
 """By the name of the argument."""
@@ -197,6 +202,11 @@ def to_seconds(name: str, span: Duration, *, least_ms: int = 0) -> float:
 def to_timeout(timeout: Duration | None) -> float | None:
     """How long somebody waits; None: as long as it takes. A time that is over is now."""
     return None if timeout is None else max(0.0, to_seconds("timeout", timeout, least_ms=-limits.MAX_DURATION_MS))
+
+
+def to_transaction_ms(name: str, span: Duration) -> int:
+    """How long a transaction may be open."""
+    return to_span_ms(name, span, least_ms=limits.MIN_TRANSACTION_MS, most_ms=limits.MAX_TRANSACTION_MS)
 
 
 # ---------------------------------------------------------------- of settlements

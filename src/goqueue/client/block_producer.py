@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -33,6 +33,7 @@ from goqueue.model.errors import (
     ProducerFenced,
     ProtocolError,
     RequestTimeout,
+    TransactionAborted,
     Unavailable,
 )
 from goqueue.model.publishing import Acks, Durability
@@ -58,11 +59,13 @@ class BlockProducer:
         port: int,
         *,
         acks: Acks = Acks.ALL,
+        identity: Identity | None = None,
         delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         call_timeout_s: float = CALL_TIMEOUT_S,
         backoff_s: float = BACKOFF_S,
     ) -> None:
+        """With an `identity` it is nobody else, ever: blocks that could only be sent under another one fail."""
         self._link = Link(Endpoint(host, port, connect_timeout_s, call_timeout_s))
         self._acks = acks
         self.is_answered = acks is not Acks.NONE
@@ -71,7 +74,8 @@ class BlockProducer:
         self._call_timeout_s = call_timeout_s
         self._backoff_s = backoff_s
         self._connection: Connection | None = None
-        self._identity: Identity | None = None
+        self._identity = identity
+        self._is_given = identity is not None
         self._preparing = asyncio.Lock()
         self._lines: dict[tuple[int, int], Line] = {}
         self._recoveries: dict[Line, asyncio.Task[None]] = {}
@@ -121,8 +125,11 @@ class BlockProducer:
         return line
 
     def forget(self, line: Line) -> None:
-        """Of a topic that is gone. Lines made later have another producer id, so their sequences are new."""
-        if self._lines.get((line.topic_id, line.partition)) is line:
+        """Of a topic that is gone. Lines made later have another producer id, so their sequences are new.
+
+        A line is kept where there is no other id.
+        """
+        if not self._is_given and self._lines.get((line.topic_id, line.partition)) is line:
             del self._lines[line.topic_id, line.partition]
             self._identity = None
 
@@ -140,6 +147,10 @@ class BlockProducer:
         """Small blocks submitted in here leave in one piece."""
         connection = self._connection
         return nullcontext() if connection is None else connection.together()
+
+    def end(self, error: GoQueueError) -> None:
+        """Everything fails with this error, now and later."""
+        self._give_up(error)
 
     async def close(self, patience_s: float = CLOSE_TIMEOUT_S) -> None:
         """What has no answer yet fails; nothing more can be published. What was sent has so long to leave."""
@@ -272,11 +283,17 @@ class BlockProducer:
         if connection is None or connection.failure is not None:
             connection = self._connection = await self._link.get()
         if line.identity is None:
+            if self._is_given and line.former is not None:
+                raise TransactionAborted(_LOST_TRACK)
             if self._identity is None or self._identity == line.former:
-                self._identity = await _init_producer(connection)
+                self._identity = await init_producer(connection)
             line.identity = self._identity
 
 
+_LOST_TRACK: Final = (
+    "the broker and this producer do not agree about what was published in the transaction, so it cannot go on; begin "
+    "another one and do it again"
+)
 _SENT: Final = PublishReply(Durability.NONE, ())
 """All that is known of a block that nobody answers."""
 
@@ -299,8 +316,8 @@ class _Awaited(Block):
             self.outcome.set_exception(outcome)
 
 
-async def _init_producer(connection: Connection) -> Identity:
-    reply = await connection.ask(CODES["init_producer"])
+async def init_producer(connection: Connection, **fields: Any) -> Identity:
+    reply = await connection.ask(CODES["init_producer"], fields)
     try:
         return msgspec.convert(reply, Identity)
     except msgspec.ValidationError as error:

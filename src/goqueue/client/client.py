@@ -16,7 +16,7 @@ from goqueue.client.link import Link, parse_endpoint
 from goqueue.client.membership import PartitionsChanged
 from goqueue.client.outgoing import Moment, Start
 from goqueue.client.producer import AsyncProducer
-from goqueue.client.reader import DEFAULT_FETCH_BYTES, AsyncReader
+from goqueue.client.reader import DEFAULT_FETCH_BYTES, AsyncReader, Isolation
 from goqueue.client.receipts import Outcome
 from goqueue.client.settling import Refused
 from goqueue.model import limits
@@ -95,8 +95,16 @@ class AsyncClient(AsyncAdministration):
         linger: Duration = 0.0,
         buffer_bytes: int = 64 * limits.MIB,
         delivery_timeout: Duration = 120.0,
+        transactional_id: str | None = None,
+        transaction_timeout: Duration | None = None,
         on_batch: Callable[[Outcome], None] | None = None,
     ) -> AsyncProducer:
+        """Publishes messages, in transactions if that is wanted (`AsyncProducer.transaction`).
+
+        Of a `transactional_id` there is one producer at a time: when another one begins with it, the one before is
+        fenced off and what it left open is aborted. The broker aborts what is open for longer than
+        `transaction_timeout`; 60 seconds if left out.
+        """
         made = AsyncProducer(
             self._link,
             acks=acks,
@@ -105,6 +113,8 @@ class AsyncClient(AsyncAdministration):
             linger=linger,
             buffer_bytes=buffer_bytes,
             delivery_timeout=delivery_timeout,
+            transactional_id=transactional_id,
+            transaction_timeout=transaction_timeout,
             on_batch=on_batch,
         )
         return self.adopt(made)
@@ -170,10 +180,13 @@ class AsyncClient(AsyncAdministration):
         to_time: Moment | None = None,
         follow: bool = False,
         fetch_bytes: int = DEFAULT_FETCH_BYTES,
+        isolation: Isolation = "read_committed",
     ) -> AsyncReader:
         """Messages of a topic without a group, delayed ones included; nothing is settled.
 
-        Ends where the topic ends now, or at `to_time`; with `follow` it goes on.
+        Ends where the topic ends now, or at `to_time`; with `follow` it goes on. What was published in a transaction
+        is read once it is committed, and what came behind it in its partition not before; with `isolation`
+        read_uncommitted everything is read at once, and what was aborted too.
         """
         made = AsyncReader(
             self.new_link(),
@@ -184,6 +197,7 @@ class AsyncClient(AsyncAdministration):
             to_time=to_time,
             follow=follow,
             fetch_bytes=fetch_bytes,
+            isolation=isolation,
         )
         return self.adopt(made)
 
@@ -268,11 +282,12 @@ async def _leave(part: Part) -> None:
 
 REPEATABLE: Final = frozenset(
     {
-        "cluster", "delay_stats", "describe_group", "describe_redrive", "describe_schedule", "describe_topic",
-        "find_delayed", "get_delayed", "group_lag", "group_offsets", "health", "heartbeat", "list_dead_letters",
-        "list_delayed", "list_groups", "list_schedules", "list_topics", "live", "metadata", "offsets",
+        "cluster", "commit_many", "delay_stats", "describe_group",
+        "describe_redrive", "describe_schedule", "describe_topic", "describe_transaction", "find_delayed",
+        "get_delayed", "group_lag", "group_offsets", "health", "heartbeat", "list_dead_letters", "list_delayed",
+        "list_groups", "list_schedules", "list_topics", "list_transactions", "live", "metadata", "offsets",
         "priority_stats", "producer_heartbeat", "read_partition", "read_topic", "rebalance_stats", "reliability_stats",
-        "stats", "version",
+        "stats", "transaction_stats", "transaction_token", "version",
     }
 )  # fmt: skip
 """What may be done twice, when nobody knows whether it was done once."""

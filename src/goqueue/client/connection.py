@@ -132,10 +132,11 @@ class Connection:
         max_bytes: int = limits.MIB,
         max_count: int = limits.MAX_READ_COUNT,
         max_wait_ms: int = 0,
+        uncommitted: bool = False,
         timeout_s: float | None = None,
     ) -> Fetched:
         """Records from `offset` on; waits up to `max_wait_ms` when there are none yet, beside the timeout."""
-        request = FetchRequest(topic_id, partition, offset, max_bytes, max_count, max_wait_ms).pack()
+        request = FetchRequest(topic_id, partition, offset, max_bytes, max_count, max_wait_ms, uncommitted).pack()
         timeout_s = (self.call_timeout_s if timeout_s is None else timeout_s) + max_wait_ms / 1000
         payload = await self.call(FETCH_BLOCK, (request,), timeout_s=timeout_s)
         fetched = blocks.unpack_fetch_reply(payload)

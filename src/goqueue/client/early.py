@@ -20,7 +20,7 @@ from goqueue.client.outgoing import (
     to_partition,
     to_topic,
 )
-from goqueue.client.receipts import NO_PARTITION, Receipts, Receiver, refuse
+from goqueue.client.receipts import NO_PARTITION, Receipts, Receiver
 from goqueue.client.routes import Route, Routes
 from goqueue.client.sending import Sender
 from goqueue.model.errors import BufferFull, GoQueueError
@@ -146,7 +146,7 @@ class EarlyMessages:
                 continue
             except GoQueueError as error:
                 if receiver is not None:
-                    refuse((receiver,), error)
+                    self._receipts.refuse((receiver,), error)
                 else:
                     self._receipts.fail(topic, NO_PARTITION, 1, (), error)
             queue.messages.popleft()
@@ -164,7 +164,7 @@ class EarlyMessages:
         receivers = [receiver for _, receiver, _ in queue.messages if receiver is not None]
         enqueued = len(queue.messages) - len(receivers)
         queue.messages.clear()
-        refuse(receivers, error)
+        self._receipts.refuse(receivers, error)
         for waiter in queue.waiters:
             if not waiter.done():
                 waiter.set_exception(repeat(error))

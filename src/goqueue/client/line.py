@@ -30,6 +30,7 @@ from goqueue.model.errors import (
     GoQueueError,
     InvalidRequest,
     OutOfSequence,
+    TransactionAborted,
     Unavailable,
     UnknownProducer,
 )
@@ -90,9 +91,13 @@ class Block:
             self.finish(reply)
 
     def fail(self, error: GoQueueError) -> None:
-        """With this error; not with one that says nothing changed while an earlier attempt may have appended it."""
+        """With this error; not with one that says nothing changed while an earlier attempt may have appended it.
+
+        Of a transaction that was aborted nothing counts, whatever was appended.
+        """
         if not self.done:
-            certain = not self.may_be_appended or not isinstance(error, NOTHING_CHANGED)
+            in_doubt = self.may_be_appended and not isinstance(error, TransactionAborted)
+            certain = not in_doubt or not isinstance(error, NOTHING_CHANGED)
             self.done = True
             self.finish(error if certain else Unavailable(f"{IN_DOUBT} ({error})"))
 

@@ -21,7 +21,7 @@ from goqueue.model import limits
 from goqueue.model.errors import NotOwner, ProtocolError
 from goqueue.wire.codes import CODES, POLL_BLOCK, SETTLE_BLOCK
 from goqueue.wire.polls import UNKNOWN, PollReply, PollRequest, Row, unpack_poll_reply
-from goqueue.wire.settles import NO_ARGUMENT, Action, Claim, OffsetRange, SettleRequest, unpack_settle_reply
+from goqueue.wire.settles import NO_ARGUMENT, Action, Claim, OffsetRange, SettleRequest, Writer, unpack_settle_reply
 
 _NOTHING_RECEIVED: Final = 0
 """Not UNKNOWN: also the very first reply comes again when it is lost."""
@@ -165,13 +165,18 @@ class Member:
         return await self.settle(Action.RELEASE, what)
 
     async def settle(
-        self, action: Action, what: Iterable[Delivered | Some], argument: int = NO_ARGUMENT, reason: str = ""
+        self,
+        action: Action,
+        what: Iterable[Delivered | Some],
+        argument: int = NO_ARGUMENT,
+        reason: str = "",
+        writer: Writer | None = None,
     ) -> list[Some]:
         """With one request, unless that would be too many messages."""
         refused: list[Some] = []
         for batch in _batches(what):
             claims = [claim for _, claim in batch]
-            request = SettleRequest(action, batch[0][0].group, claims, argument, reason)
+            request = SettleRequest(action, batch[0][0].group, claims, argument, reason, writer)
             reply = unpack_settle_reply(await self.connection.call(SETTLE_BLOCK, (request.pack(),)), len(claims))
             refused += [
                 (delivered, [offset for first, end in ranges for offset in range(first, end)])

@@ -5,18 +5,19 @@ to be settled.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 import msgspec
 
 from goqueue import codec
+from goqueue.client.arguments import wrong
 from goqueue.client.member import Delivered
 from goqueue.client.turns import Turns
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.names import message_id
 from goqueue.model.record import Lane, Record
-from goqueue.wire.settles import NO_ARGUMENT, Action
+from goqueue.wire.settles import NO_ARGUMENT, Action, Writer
 
 MessageT = TypeVar("MessageT", bound="Message")
 
@@ -113,7 +114,14 @@ class Settler(Protocol):
     turns: Turns
 
     def add(
-        self, row: "Row", offsets: Sequence[int], action: Action, argument: int, reason: str, receiver: Any
+        self,
+        row: "Row",
+        offsets: Sequence[int],
+        action: Action,
+        argument: int,
+        reason: str,
+        receiver: Any,
+        writer: Writer | None = None,
     ) -> None: ...
 
 
@@ -175,6 +183,11 @@ class DeliveredMessage(Message):
     def delivery_count(self) -> int:
         """How often it was delivered to the group, this time included."""
         return self._row.delivered.deliveries
+
+    @property
+    def place(self) -> tuple[Row, int]:
+        """What it came in, and its offset."""
+        return self._row, self._record.offset
 
     def _settle(self, action: Action, argument: int = NO_ARGUMENT, reason: str = "", receiver: Any = None) -> None:
         self._row.settler.add(self._row, (self._record.offset,), action, argument, reason, receiver)
@@ -265,10 +278,32 @@ class DeliveredBatch(Batch[MessageT]):
         """The values alone; without a message around each."""
         return [value for row, start, end in self._parts for value in row.values()[start:end]]
 
+    @property
+    def places(self) -> list[tuple[Row, Sequence[int]]]:
+        """What they came in, and their offsets in it."""
+        return [(row, row.offsets[start:end]) for row, start, end in self._parts]
+
     def _settle(self, action: Action, argument: int = NO_ARGUMENT, reason: str = "", receivers: Any = None) -> None:
         for at, (row, start, end) in enumerate(self._parts):
             offsets = row.offsets[start:end]
             row.settler.add(row, offsets, action, argument, reason, None if receivers is None else receivers[at])
+
+
+def gather(messages: DeliveredMessage | Iterable[DeliveredMessage]) -> dict[Row, set[int]]:
+    """Which messages those are, by what they came in. A batch is not decoded for it."""
+    found: dict[Row, set[int]] = {}
+    if isinstance(messages, DeliveredBatch):
+        for row, offsets in messages.places:
+            found.setdefault(row, set()).update(offsets)
+        return found
+    several = (messages,) if isinstance(messages, DeliveredMessage) else messages
+    try:
+        for each in several:
+            row, offset = each.place
+            found.setdefault(row, set()).add(offset)
+    except (AttributeError, TypeError):
+        raise wrong("messages", messages, "a message of a consumer, several of them, or a batch") from None
+    return found
 
 
 def _short(value: bytes | None) -> str:

@@ -1,7 +1,8 @@
 """Publishing messages: what users call.
 
 A message of a known topic goes straight into a batch (`client.sending`); of an unknown one it is kept until the topic
-was looked up (`client.early`, `client.routes`). Who hears of it, and what, is the business of `client.receipts`.
+was looked up (`client.early`, `client.routes`). Who hears of it, and what, is the business of `client.receipts`. All of
+that is an outlet (`client.outlet`): the usual one, or that of a transaction (`client.transaction`) while one is open.
 """
 
 import asyncio
@@ -10,31 +11,26 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
-from goqueue.client.accumulator import Batch
-from goqueue.client.arguments import Duration, check, to_seconds
+from goqueue.client.arguments import Duration, check, to_seconds, to_transaction_ms
 from goqueue.client.block_producer import BlockProducer
 from goqueue.client.connection import CLOSE_TIMEOUT_S
-from goqueue.client.early import EarlyMessages
+from goqueue.client.line import Identity
 from goqueue.client.link import Link
 from goqueue.client.outgoing import NORMAL, Content, Headers, Moment, Outgoing, to_topic
-from goqueue.client.receipts import Outcome, Receipt, Receipts, Receiver
-from goqueue.client.routes import Route, Routes
-from goqueue.client.sending import Sender
+from goqueue.client.outlet import Bounds, Outlet
+from goqueue.client.receipts import Outcome, Receipt, Receiver
+from goqueue.client.routes import Route
+from goqueue.client.transaction import AsyncTransaction, TransactionStage
+from goqueue.client.writer import TransactionWriter
 from goqueue.model import limits
-from goqueue.model.errors import (
-    BufferFull,
-    GoQueueError,
-    Unavailable,
-    UnknownPartition,
-    UnknownTopic,
-)
+from goqueue.model.errors import BufferFull, GoQueueError, InvalidRequest
 from goqueue.model.publishing import Acks
-from goqueue.wire.blocks import PublishReply
 
 log = logging.getLogger("goqueue.client")
 
 LEAVE_S: Final = 1.0
 """How long one that is left in a hurry tries to publish what it has."""
+_UNANSWERED: Final = "with acks none nobody knows what was published, so there are no transactions; use leader or all"
 _ACKS: Final = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 
@@ -51,6 +47,8 @@ class AsyncProducer:
         linger: Duration = 0.0,
         buffer_bytes: int = 64 * limits.MIB,
         delivery_timeout: Duration = 120.0,
+        transactional_id: str | None = None,
+        transaction_timeout: Duration | None = None,
         on_batch: Callable[[Outcome], None] | None = None,
     ) -> None:
         check(
@@ -58,34 +56,58 @@ class AsyncProducer:
             batch_bytes=batch_bytes,
             batch_messages=batch_messages,
             buffer_bytes=buffer_bytes,
+            transactional_id=transactional_id,
             on_batch=on_batch,
         )
-        linger_s = to_seconds("linger", linger)
-        delivery_timeout_s = to_seconds("delivery_timeout", delivery_timeout, least_ms=1)
+        bounds = Bounds(
+            batch_bytes,
+            batch_messages,
+            buffer_bytes,
+            to_seconds("linger", linger),
+            to_seconds("delivery_timeout", delivery_timeout, least_ms=1),
+        )
+        timeout_ms = (
+            None if transaction_timeout is None else to_transaction_ms("transaction_timeout", transaction_timeout)
+        )
+        if transactional_id is not None and acks == "none":
+            raise InvalidRequest(_UNANSWERED)
         host, port, connect_timeout_s, call_timeout_s = link.endpoint
-        blocks = BlockProducer(
-            host, port, acks=_ACKS[acks], connect_timeout_s=connect_timeout_s, call_timeout_s=call_timeout_s
-        )
+
+        def make_outlet(identity: Identity | None = None) -> Outlet:
+            blocks = BlockProducer(
+                host,
+                port,
+                acks=_ACKS[acks],
+                identity=identity,
+                connect_timeout_s=connect_timeout_s,
+                call_timeout_s=call_timeout_s,
+            )
+            return Outlet(link, blocks, bounds, on_batch)
+
         self._loop = asyncio.get_running_loop()
-        self._receipts = Receipts(self._loop, on_batch)
-        self.sender = Sender(
-            blocks,
-            batch_bytes=batch_bytes,
-            batch_messages=batch_messages,
-            buffer_bytes=buffer_bytes,
-            linger_s=linger_s,
-            delivery_timeout_s=delivery_timeout_s,
-            on_done=self._on_done,
-            on_dropped=self._on_dropped,
-            on_ended=self._on_ended,
+        self._usual = make_outlet()
+        """For messages in no transaction."""
+        self._use(None)
+        self._stage = TransactionStage(
+            TransactionWriter(
+                link, transactional_id=transactional_id, timeout_ms=timeout_ms, patience_s=bounds.delivery_timeout_s
+            ),
+            self._usual,
+            make_outlet=make_outlet,
+            use=self._use,
+            settle=self._settle,
+            flush=self.flush,
         )
-        self._routes = Routes(link, self.sender.place, self.sender.retire, timeout_s=delivery_timeout_s)
-        self.routes = self._routes.known
-        """Topics that can be published to at once; none when nothing can be published any more."""
-        self._early = EarlyMessages(self._routes, self.sender, self._receipts)
         self._turn = asyncio.Lock()
         """Whose turn it is among those that send and have to wait for room; `_queued` is how many they are."""
         self._queued = 0
+
+    def _use(self, outlet: Outlet | None) -> None:
+        """This is how messages go out from now on; None: as usual."""
+        self.outlet = outlet = outlet or self._usual
+        self.sender = outlet.sender
+        self.routes = outlet.routes
+        self._early = outlet.early
 
     async def send(
         self,
@@ -168,59 +190,84 @@ class AsyncProducer:
 
     async def room(self) -> None:
         """Wait until there is room for another batch, and for what was refused; behind sends that wait for it too."""
+        await self._behind_sends()
+        await self._room(self.outlet)
+
+    async def _behind_sends(self) -> None:
         if self._queued:
             async with self._turn:
                 pass
-        await self._room()
 
-    async def _room(self) -> None:
-        self.sender.check_open()
-        if self.sender.room.is_there and not self._early.held:
-            self.sender.room.forget_wanted()
+    async def _room(self, outlet: Outlet) -> None:
+        sender = outlet.sender
+        sender.check_open()
+        if sender.room.is_there and not outlet.early.held:
+            sender.room.forget_wanted()
             await asyncio.sleep(0)
             return
-        await self.sender.room.wait()
-        self.sender.check_open()
+        await sender.room.wait()
+        sender.check_open()
 
-    async def wait_for_room(self, timeout: float) -> None:
+    async def wait_for_room(self, timeout: float, outlet: Outlet) -> None:
         """The same, for so long; BufferFull after that."""
         try:
             async with asyncio.timeout(timeout):
-                await self.room()
+                await self._behind_sends()
+                await self._room(outlet)
         except TimeoutError:
             raise BufferFull(f"there was no room for more messages within {timeout} s; is the broker there?") from None
 
     async def flush(self) -> None:
         """Wait until everything enqueued so far has its answer; raises if some of it failed since the last flush."""
-        await self._early.flush()
-        await self.sender.flush()
-        failure = self._receipts.take_failure()
+        outlet = self.outlet
+        await outlet.flush()
+        failure = outlet.receipts.take_failure()
         if failure is not None:
             raise failure
 
+    def transaction(self, *, name: str | None = None, timeout: Duration | None = None) -> AsyncTransaction:
+        """What is sent or enqueued while it is open counts as a whole, and what is acked in it. Use it in `async with`.
+
+        `name` is for transactions that are committed together (`commit_many`). After `timeout` the broker aborts it;
+        what the producer says if left out, or 60 seconds. A producer has one at a time.
+        """
+        check(name=name)
+        if not self._usual.blocks.is_answered:
+            raise InvalidRequest(_UNANSWERED)
+        timeout_ms = None if timeout is None else to_transaction_ms("timeout", timeout)
+        return AsyncTransaction(self._stage, name=name, timeout_ms=timeout_ms)
+
+    async def _settle(self, outlet: Outlet) -> None:
+        """Until what was sent there is in a batch."""
+        while self._queued or outlet.early.held:
+            await self._behind_sends()
+            await outlet.early.flush()
+            await asyncio.sleep(0)
+
     async def close(self) -> None:
-        """Flush, and end. What has no answer by the delivery timeout has failed.
+        """Flush, and end. What has no answer by the delivery timeout has failed; an open transaction is aborted.
 
         Who is cancelled here does not wait for the flush: what was not published is discarded, and the log says so.
         """
-        if self.sender.closed:
+        if self.closed:
             return
         try:
+            await self._stage.end(CLOSE_TIMEOUT_S)
             await self.flush()
         finally:
-            await self._discard(self._receipts.unheard, CLOSE_TIMEOUT_S)
+            await self._discard(self._usual.receipts.unheard, CLOSE_TIMEOUT_S)
 
     async def leave(self) -> None:
         """Flush for a second at most, and end. What was not published by then is discarded, and the log says so."""
-        if self.sender.closed:
+        if self.closed:
             return
-        failed_before = self._receipts.unheard
+        failed_before = self._usual.receipts.unheard
         loop = asyncio.get_running_loop()
         end = loop.time() + LEAVE_S
         try:
             async with asyncio.timeout_at(end):
-                await self._early.flush()
-                await self.sender.flush()
+                await self._stage.end(LEAVE_S)
+                await self._usual.flush()
         except TimeoutError:
             pass
         finally:
@@ -231,7 +278,7 @@ class AsyncProducer:
         try:
             await self.abort(patience_s)
         finally:
-            discarded = self._receipts.unheard - failed_before
+            discarded = self._usual.receipts.unheard - failed_before
             if discarded:
                 log.warning(
                     "a producer ended, and what the broker had not confirmed was discarded: %d messages", discarded
@@ -239,14 +286,21 @@ class AsyncProducer:
 
     async def abort(self, patience_s: float = 0.0) -> None:
         """End now: what has no answer yet fails. What was sent, and takes no answer, has so long to leave."""
-        self.sender.stop()
-        tasks = [*self._routes.close(), *self._early.close(Unavailable("the producer was closed"))]
-        await self.sender.close(patience_s)
-        if tasks:
-            await asyncio.wait(tasks)
+        self._usual.sender.stop()
+        try:
+            await self._stage.end(patience_s)
+        finally:
+            await self._usual.end(patience_s)
         await asyncio.sleep(0)  # `on_batch` has been told of everything
 
     async def __aenter__(self) -> Self:
+        """With a transactional id it becomes the one that has it: who had it before is fenced off from now on."""
+        if self._stage.writer.transactional_id is not None:
+            try:
+                await self._stage.identify()
+            except BaseException:
+                await self.abort()
+                raise
         return self
 
     async def __aexit__(
@@ -266,45 +320,28 @@ class AsyncProducer:
     @property
     def closed(self) -> bool:
         """Whether it was closed."""
-        return self.sender.closed
+        return self._usual.sender.closed
 
     async def prepare(self, topic: str) -> Route:
         """The partitions of a topic; asked for if they are not known."""
-        self.sender.check_open()
-        return self.routes.get(to_topic(topic)) or await self._early.wait_for(topic)
+        return await self.outlet.find(to_topic(topic))
 
     async def _put_in_turn(self, topic: str, message: Outgoing, receiver: Receiver) -> None:
         """As soon as there is room, and not before those that have waited for longer."""
-        self.sender.check_open()
+        outlet = self.outlet
+        outlet.sender.check_open()
         self._queued += 1
         try:
             async with self._turn:
                 while True:
-                    route = self.routes.get(topic)
+                    route = outlet.routes.get(topic)
                     try:
                         if route is None:
-                            self._early.add(topic, message, receiver)
+                            outlet.early.add(topic, message, receiver)
                         else:
-                            self.sender.put_for(receiver, route, message)
+                            outlet.sender.put_for(receiver, route, message)
                         return
                     except BufferFull:
-                        await self._room()
+                        await self._room(outlet)
         finally:
             self._queued -= 1
-
-    def _on_done(self, batch: Batch, outcome: PublishReply | GoQueueError) -> None:
-        topic, line = batch.place.topic, batch.place.line
-        if isinstance(outcome, PublishReply):
-            self._receipts.succeed(topic, line.partition, batch.count, batch.receivers, outcome)
-            return
-        if isinstance(outcome, UnknownTopic | UnknownPartition):
-            self._routes.forget(topic, line.topic_id)
-        receivers = [receiver for _, receiver in batch.receivers]
-        self._receipts.fail(topic, line.partition, batch.count, receivers, outcome)
-
-    def _on_dropped(self, batch: Batch, error: GoQueueError, told: list[Receiver]) -> None:
-        """One message of a batch was refused, and the others go on."""
-        self._receipts.fail(batch.place.topic, batch.place.line.partition, 1, told, error)
-
-    def _on_ended(self) -> None:
-        self.routes.clear()

@@ -1,5 +1,8 @@
 """Reading without a group: from an offset or a time, to the end or on and on. Nothing is settled, nothing changes.
 
+What was published in a transaction is read once that is committed; an open one holds up what came behind it in its
+partition, and a reader that ends does so in front of it.
+
 Every partition has a request under way ahead of what is handed out, bounded in bytes; a reader that is not read from
 asks for nothing more. Messages of one partition come in order; partitions take turns. Partitions that are added to the
 topic after a reader began are not read by it.
@@ -9,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from goqueue import codec
 from goqueue.client import topics
@@ -22,6 +25,8 @@ from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, OffsetOutOfRange, Quarantined, Unavailable, UnknownPartition
 from goqueue.model.times import show_time
 from goqueue.wire.codes import CODES
+
+Isolation = Literal["read_committed", "read_uncommitted"]
 
 MAX_WAIT_MS: Final = 5000
 """How long a request waits for messages that are not there yet."""
@@ -61,8 +66,9 @@ class AsyncReader:
         to_time: Moment | None = None,
         follow: bool = False,
         fetch_bytes: int = DEFAULT_FETCH_BYTES,
+        isolation: Isolation = "read_committed",
     ) -> None:
-        check(topic=topic, from_offset=from_offset, follow=follow, fetch_bytes=fetch_bytes)
+        check(topic=topic, from_offset=from_offset, follow=follow, fetch_bytes=fetch_bytes, isolation=isolation)
         if from_offset is not None and from_time is not None:
             raise InvalidRequest("name an offset or a time to read from, not both")
         if follow and to_time is not None:
@@ -77,6 +83,7 @@ class AsyncReader:
         self._to_ms = None if to_time is None else to_place_ms(to_time, "to_time")
         self._follow = follow
         self._fetch_bytes = fetch_bytes
+        self._uncommitted = isolation == "read_uncommitted"
         self._topic_id = 0
         self._partitions: dict[int, _Partition] = {}
         self._turns: deque[_Partition] = deque()
@@ -189,16 +196,17 @@ class AsyncReader:
         self._topic_id = topic.topic_id
         described = await self._link.ask(CODES["describe_topic"], {"topic": self.topic}, repeatable=True)
         bounds = described["partition_offsets"]
+        bound = "latest" if self._uncommitted else "stable"
         starts = None if self._from_ms is None else await self._offsets_at(self._from_ms)
         ends = None if self._to_ms is None else await self._offsets_at(self._to_ms)
         for number in numbers:
-            earliest, latest = bounds[str(number)]["earliest"], bounds[str(number)]["latest"]
+            earliest, last = bounds[str(number)]["earliest"], bounds[str(number)][bound]
             offset = earliest if self._from_offset is None else max(self._from_offset, earliest)
             if starts is not None:
                 offset = starts[str(number)]
-            end = None if self._follow else latest
+            end = None if self._follow else last
             if ends is not None:
-                end = min(ends[str(number)], latest)
+                end = min(ends[str(number)], last)
             self._partitions[number] = _Partition(number, offset, end)
         self._turns = deque(self._partitions.values())
         self._begun = True
@@ -262,7 +270,12 @@ class AsyncReader:
     async def _fetch(self, partition: int, offset: int) -> Fetched:
         async def once(connection: Connection) -> Fetched:
             return await connection.fetch_block(
-                self._topic_id, partition, offset, max_bytes=self._fetch_bytes, max_wait_ms=MAX_WAIT_MS
+                self._topic_id,
+                partition,
+                offset,
+                max_bytes=self._fetch_bytes,
+                max_wait_ms=MAX_WAIT_MS,
+                uncommitted=self._uncommitted,
             )
 
         while True:

@@ -73,6 +73,8 @@ class Receipts:
         self._failed = 0
         self._failure: GoQueueError | None = None
         """Why the first one did."""
+        self.trouble: GoQueueError | None = None
+        """Why the first message failed since this was last None, whoever has heard of it."""
 
     def succeed(
         self,
@@ -93,6 +95,7 @@ class Receipts:
         self, topic: str, partition: int, messages: int, receivers: Sequence[Receiver], error: GoQueueError
     ) -> None:
         """So many messages failed, and these want to hear of their own."""
+        self.trouble = self.trouble or repeat(error)
         self.unheard += messages - sum([not receiver.done() for receiver in receivers])
         refuse(receivers, error)
         enqueued = messages - len(receivers)
@@ -100,6 +103,12 @@ class Receipts:
             self._failed += enqueued
             self._failure = self._failure or repeat(error)
         self._tell(Outcome(topic, partition, messages, None, error))
+
+    def refuse(self, receivers: Sequence[Receiver], error: GoQueueError) -> None:
+        """Messages that got no further, and these want to hear of them."""
+        if receivers:
+            self.trouble = self.trouble or repeat(error)
+        refuse(receivers, error)
 
     def take_failure(self) -> GoQueueError | None:
         """Of what was enqueued since it was last asked for."""

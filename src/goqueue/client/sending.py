@@ -37,7 +37,7 @@ from goqueue.client.room import Room
 from goqueue.client.routes import Route
 from goqueue.client.topics import Topic
 from goqueue.codec import murmur3
-from goqueue.model.errors import GoQueueError, RequestTimeout, Unavailable, UnknownPartition
+from goqueue.model.errors import GoQueueError, RequestTimeout, TransactionAborted, Unavailable, UnknownPartition
 from goqueue.wire.blocks import PublishReply
 from goqueue.wire.failures import repeat
 
@@ -83,7 +83,7 @@ class Sender:
             numbered=blocks.is_answered,
             on_done=self._on_done,
         )
-        self._add = self.accumulator.add
+        self._add: Callable[..., Batch] = self.accumulator.add
         self.room = Room(self.accumulator.buffers, batch_bytes, on_wanted=self.schedule)
         self._places: dict[Line, Place] = {}
         self._retired: set[Line] = set()
@@ -98,8 +98,34 @@ class Sender:
         self._outstanding = 0
         """Batches that were sent and are not done."""
         self.closed = False
+        self._shut: GoQueueError | None = None
+        """Why nothing may be put, for now or for good."""
+
+    def open_for(self, transaction: int) -> None:
+        """What is put from now on belongs to it. Nothing may be left of what was put before."""
+        with self.lock:
+            self.accumulator.transaction = transaction
+            self._shut = None
+            self._add = self.accumulator.add
+
+    def shut(self, why: GoQueueError) -> None:
+        """Nothing may be put from now on; what was put goes on."""
+        with self.lock:
+            self._shut = why
+            self._add = self._refuse
+
+    def _refuse(self, *_: object) -> Batch:
+        assert self._shut is not None
+        raise repeat(self._shut)
+
+    def check_transaction(self, began_in: int | None) -> None:
+        """For who waited: what was to be put into a transaction is not put into the next one."""
+        if self.accumulator.transaction != began_in:
+            raise TransactionAborted("its transaction has ended while this message waited; it was not enqueued")
 
     def check_open(self) -> None:
+        if self._shut is not None:
+            raise repeat(self._shut)
         if self.closed:
             raise Unavailable("this producer is closed; make another one")
         if self._blocks.failure is not None:

@@ -5,7 +5,8 @@ goes with the next. Acks that nobody waits for wait a few milliseconds for other
 much the same for one message as for a hundred; anything else goes at once, and takes them along. So do acks where
 members share partitions: somebody may wait for the next message of a key. What a user was told is
 settled was settled: an ack whose answer was lost is sent again as such, and the broker tells what is settled from what
-somebody else has. Of other decisions that are sent again what is refused counts as done, because it may have been.
+somebody else has; the same with a pledge, an ack in a transaction. Of other decisions that are sent again what is
+refused counts as done, because it may have been.
 Every decision has an answer in the end, at the latest when the queue is closed.
 """
 
@@ -23,7 +24,7 @@ from goqueue.model import limits
 from goqueue.model.errors import Busy, Draining, GoQueueError, StaleHandle, Unavailable
 from goqueue.model.names import message_id
 from goqueue.wire.failures import repeat
-from goqueue.wire.settles import NO_ARGUMENT, Action
+from goqueue.wire.settles import NO_ARGUMENT, Action, Writer
 
 log = logging.getLogger("goqueue.client")
 
@@ -49,6 +50,7 @@ class _Decision(NamedTuple):
     argument: int
     reason: str
     receiver: Receiver | None
+    writer: Writer | None = None
 
 
 _STALE: Final = (
@@ -59,6 +61,7 @@ _TOO_LATE: Final = (
     "the consumer was closed before this was decided: what was not settled by then is delivered again; settle messages "
     "before"
 )
+_AGAIN: Final = {Action.ACK: Action.ACK_AGAIN, Action.PLEDGE: Action.PLEDGE_AGAIN}
 _NONE: Final[frozenset[int]] = frozenset()
 _GATHER_S: Final = 0.005
 """How long acks wait for others."""
@@ -101,9 +104,18 @@ class SettleQueue:
         self._task: asyncio.Task[None] | None = None
         self._closed: GoQueueError | None = None
 
-    def add(self, row: Row, offsets: Sequence[int], action: Action, argument: int, reason: str, receiver: Any) -> None:
+    def add(
+        self,
+        row: Row,
+        offsets: Sequence[int],
+        action: Action,
+        argument: int,
+        reason: str,
+        receiver: Any,
+        writer: Writer | None = None,
+    ) -> None:
         """From any thread. Whoever decides twice about a message has the second one refused."""
-        self._inbox.append(_Decision(row, offsets, action, argument, reason, receiver))
+        self._inbox.append(_Decision(row, offsets, action, argument, reason, receiver, writer))
         self._gathered += len(offsets)
         may_wait = action is Action.ACK and receiver is None and row.delivered.epoch
         if not may_wait or self._gathered >= self._enough:
@@ -204,7 +216,7 @@ class SettleQueue:
         inbox = self._inbox
         first = inbox.popleft()
         taken = [first]
-        _, offsets, action, argument, reason, _ = first
+        _, offsets, action, argument, reason, _, _ = first
         count = len(offsets)
         while inbox:
             following = inbox[0]
@@ -217,7 +229,7 @@ class SettleQueue:
         return taken
 
     async def _settle(self, decisions: list[_Decision]) -> None:
-        _, _, action, argument, reason, _ = decisions[0]
+        _, _, action, argument, reason, _, writer = decisions[0]
         by_row: dict[Row, list[int]] = {}
         for decision in decisions:
             offsets = by_row.get(decision.row)
@@ -233,7 +245,7 @@ class SettleQueue:
                 twice |= len(row.settled) - before < len(offsets)
         what = [(row.delivered, offsets) for row, offsets in by_row.items()]
         try:
-            refused = await self._send(action, what, argument, reason)
+            refused = await self._send(action, what, argument, reason, writer)
         except Exception as error:
             if action is not Action.EXTEND:
                 for row, offsets in by_row.items():
@@ -254,7 +266,12 @@ class SettleQueue:
         self._report(decisions, found, twice)
 
     async def _send(
-        self, action: Action, what: list[tuple[Delivered, list[int]]], argument: int, reason: str
+        self,
+        action: Action,
+        what: list[tuple[Delivered, list[int]]],
+        argument: int,
+        reason: str,
+        writer: Writer | None,
     ) -> list[tuple[Delivered, Iterable[int]]]:
         """What was refused. Tried until there is an answer, or one that trying again does not change."""
         failures = 0
@@ -267,9 +284,9 @@ class SettleQueue:
                     raise Unavailable("the consumer has not joined its group yet")
                 member.connection = await self._link.get()
                 sent = True
-                if may_be_done and action is Action.ACK:
-                    return await member.settle(Action.ACK_AGAIN, what, argument, reason)
-                refused = await member.settle(action, what, argument, reason)
+                if may_be_done and action in _AGAIN:
+                    return await member.settle(_AGAIN[action], what, argument, reason, writer)
+                refused = await member.settle(action, what, argument, reason, writer)
                 return [] if may_be_done and action is not Action.EXTEND else refused
             except GoQueueError as error:
                 if not error.retriable or self._closed is not None:

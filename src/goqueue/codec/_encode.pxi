@@ -96,7 +96,7 @@ cdef object encode_one(bytearray block, object record):
 
 def pack_into(
     buffer, Py_ssize_t position, bytes value, bytes key, priority, headers=(), deliver_at=None, expires_at=None,
-    event_time=None, bint numbered=True
+    event_time=None, bint numbered=True, transaction=None
 ):
     """Write a message to `position`; gives where it ends. One that is `numbered` has room for its producer's fields.
 
@@ -140,6 +140,8 @@ def pack_into(
         if numbered:
             last = put_field(last, 0, PRODUCER_ID, &mask)
             last = put_field(last, 0, PRODUCER_SEQUENCE, &mask)
+        if transaction is not None:
+            last = put_field(last, number(transaction, -MAX_INT64 - 1, MAX_INT64, REFUSE_NUMBER), TRANSACTION, &mask)
         fixed_bytes = last - fields
         if mask:
             flags |= EXTENSION

@@ -61,6 +61,7 @@ def pack_into(
     expires_at: int | None = None,
     event_time: int | None = None,
     numbered: bool = True,
+    transaction: int | None = None,
 ) -> int:
     """Write a message to `position`; gives where it ends. One that is `numbered` has room for its producer's fields.
 
@@ -70,7 +71,13 @@ def pack_into(
         if content is not None and not isinstance(content, bytes):
             raise TypeError(f"a key and a value are bytes, not {type(content).__name__}")
     producer = _TO_BE_NUMBERED if numbered else None
-    extension = Extension(deliver_at=deliver_at, expires_at=expires_at, event_time=event_time, producer=producer)
+    extension = Extension(
+        deliver_at=deliver_at,
+        expires_at=expires_at,
+        event_time=event_time,
+        producer=producer,
+        transaction=transaction,
+    )
     record = Record(key=key, value=value, priority=priority, headers=tuple(headers), extension=extension)
     try:
         encoded = _encode_one(record)

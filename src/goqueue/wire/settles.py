@@ -30,6 +30,8 @@ OFFSETS: Final = struct.Struct(">qq")
 """first offset, end."""
 REFUSED: Final = struct.Struct(">I")
 """Of each row of the request, in order: count of ranges; then the ranges."""
+WRITER: Final = struct.Struct(">qh")
+"""Where a pledge would have its reason: producer id, producer epoch."""
 
 NO_ARGUMENT: Final = -1
 _UTF_8_BYTES: Final = 4
@@ -47,6 +49,13 @@ class Action(IntEnum):
     RELEASE = 5
     ACK_AGAIN = 6
     """An ack whose first answer was lost: what is settled is not refused."""
+    PLEDGE = 7
+    """An ack that counts if a transaction is committed."""
+    PLEDGE_AGAIN = 8
+    """A pledge whose first answer was lost: what the transaction has is not refused."""
+
+
+PLEDGES: Final = (Action.PLEDGE, Action.PLEDGE_AGAIN)
 
 
 _ACTIONS: Final = {int(action): action for action in Action}
@@ -57,6 +66,8 @@ _ARGUMENTS: Final = {
     Action.EXTEND: (MIN_VISIBILITY_MS, MAX_VISIBILITY_MS),
     Action.RELEASE: (NO_ARGUMENT, NO_ARGUMENT),
     Action.ACK_AGAIN: (NO_ARGUMENT, NO_ARGUMENT),
+    Action.PLEDGE: (0, MAX_OFFSET),
+    Action.PLEDGE_AGAIN: (0, MAX_OFFSET),
 }
 """What may be said beside an action: from, to."""
 
@@ -75,14 +86,24 @@ class Claim(NamedTuple):
         return sum([end - first for first, end in self.ranges])
 
 
+class Writer(NamedTuple):
+    """Who says that a transaction is its own."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 class SettleRequest(NamedTuple):
-    """`argument`: after how many milliseconds to try again, or -1 for what the topic says; how long to hold them."""
+    """`argument`: after how many milliseconds to try again, or -1 for what the topic says; how long to hold them; the
+    number of the transaction of a pledge, whose `writer` is named too.
+    """
 
     action: Action
     group: int
     claims: Sequence[Claim]
     argument: int = NO_ARGUMENT
     reason: str = ""
+    writer: Writer | None = None
 
     @property
     def largest_reply(self) -> int:
@@ -91,7 +112,7 @@ class SettleRequest(NamedTuple):
 
     def pack(self) -> bytes:
         try:
-            reason = self.reason.encode()
+            reason = self.reason.encode() if self.writer is None else WRITER.pack(*self.writer)
             parts = [SETTLE_REQUEST.pack(self.action, self.argument, len(reason), len(self.claims), self.group), reason]
             for topic_id, partition, poll, token, ranges in self.claims:
                 parts.append(CLAIM.pack(topic_id, partition, poll, token, len(ranges)))
@@ -122,7 +143,9 @@ def unpack_settle_request(payload: Bytes) -> SettleRequest:
     if not 1 <= count <= MAX_HANDLES:
         raise ProtocolError(f"{count} rows are to be settled; name from 1 to {MAX_HANDLES}")
     position = SETTLE_REQUEST.size + length
-    reason = _unpack_reason(action, view[SETTLE_REQUEST.size : position], length) if length else ""
+    said = view[SETTLE_REQUEST.size : position]
+    writer = _unpack_writer(action, said, length) if action in PLEDGES else None
+    reason = _unpack_reason(action, said, length) if length and writer is None else ""
     claims: list[Claim] = []
     left = MAX_HANDLES
     for _ in range(count):
@@ -131,7 +154,16 @@ def unpack_settle_request(payload: Bytes) -> SettleRequest:
         claims.append(claim)
     if position != len(view):
         raise _not_its_length("request", view)
-    return SettleRequest(action, group, claims, argument, reason)
+    return SettleRequest(action, group, claims, argument, reason, writer)
+
+
+def _unpack_writer(action: Action, said: memoryview, length: int) -> Writer:
+    if length != WRITER.size or len(said) != length:
+        raise ProtocolError(f"{action.name.lower()} names its writer in {WRITER.size} bytes, not in {length}")
+    writer = Writer._make(WRITER.unpack(said))
+    if min(writer) < 0:
+        raise ProtocolError(f"producer {writer.producer_id}, epoch {writer.producer_epoch}: none may be negative")
+    return writer
 
 
 def _unpack_reason(action: Action, reason: memoryview, length: int) -> str:

@@ -11,7 +11,7 @@ from goqueue.client.messages import DeliveredBatch, DeliveredMessage, Message, R
 from goqueue.client.turns import Turns
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.record import Extension, Lane, Record
-from goqueue.wire.settles import NO_ARGUMENT, Action
+from goqueue.wire.settles import NO_ARGUMENT, Action, Writer
 
 
 class Settler:
@@ -20,7 +20,16 @@ class Settler:
     def __init__(self) -> None:
         self.added: list[tuple[list[int], Action, int, str, Any]] = []
 
-    def add(self, row: Row, offsets: Any, action: Action, argument: int, reason: str, receiver: Any) -> None:
+    def add(
+        self,
+        row: Row,
+        offsets: Any,
+        action: Action,
+        argument: int,
+        reason: str,
+        receiver: Any,
+        writer: Writer | None = None,
+    ) -> None:
         self.added.append(([*offsets], action, argument, reason, receiver))
 
 

@@ -24,6 +24,7 @@ PUBLIC = [
     "AsyncMessage",
     "AsyncProducer",
     "AsyncReader",
+    "AsyncTransaction",
     "BufferFull",
     "Client",
     "Consumer",
@@ -36,6 +37,7 @@ PUBLIC = [
     "Reader",
     "Receipt",
     "Refused",
+    "Transaction",
     "errors",
 ]
 CLASSES: list[type] = [
@@ -48,9 +50,11 @@ CLASSES: list[type] = [
     AsyncProducer,
     AsyncConsumer,
     AsyncReader,
+    goqueue.AsyncTransaction,
     Producer,
     Consumer,
     Reader,
+    goqueue.Transaction,
 ]
 SAID_BY_THE_NAME = {
     *("producer", "close", "message_id", "join", "resume"),

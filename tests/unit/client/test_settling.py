@@ -24,7 +24,7 @@ from goqueue.model.errors import (
     Unavailable,
 )
 from goqueue.model.record import Record
-from goqueue.wire.settles import NO_ARGUMENT, Action
+from goqueue.wire.settles import NO_ARGUMENT, Action, Writer
 from tests.support.loop import run, turns
 
 Sent = tuple[Action, dict[int, list[int]], int, str]
@@ -52,7 +52,12 @@ class Broker:
             raise failure
 
     async def settle(
-        self, action: Action, what: Iterable[tuple[Delivered, Iterable[int]]], argument: int, reason: str
+        self,
+        action: Action,
+        what: Iterable[tuple[Delivered, Iterable[int]]],
+        argument: int,
+        reason: str,
+        writer: Writer | None,
     ) -> list[tuple[Delivered, list[int]]]:
         asked = [(delivered, [*offsets]) for delivered, offsets in what]
         self.sent.append((action, {delivered.poll: offsets for delivered, offsets in asked}, argument, reason))

@@ -186,7 +186,7 @@ def test_who_waits_for_room_hears_that_the_producer_was_closed(tmp_path: Path) -
             taken.append(1)
 
     filling = beside(fill)
-    while not producer._sender.room.is_wanted:
+    while not producer._inner.sender.room.is_wanted:
         pass
     beside(client.close).result(PATIENCE_S)
     with pytest.raises(Unavailable, match="closed"):

@@ -31,6 +31,15 @@ MESSAGES: dict[str, dict[str, Any]] = {
         "expires_at": 2,
         "event_time": 3,
     },
+    "in a transaction": {"value": b"v", "transaction": 17},
+    "everything, in a transaction": {
+        "value": b"v",
+        "headers": (("a", b"b"),),
+        "deliver_at": 1,
+        "expires_at": 2,
+        "event_time": 3,
+        "transaction": INT64 - 1,
+    },
 }
 REFUSED: dict[str, tuple[dict[str, Any], Refusal]] = {
     "priority below 0": ({"priority": -1}, Refusal.PRIORITY),
@@ -42,6 +51,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Refusal]] = {
     "deliver_at": ({"deliver_at": INT64}, Refusal.NUMBER),
     "expires_at": ({"expires_at": -INT64 - 1}, Refusal.NUMBER),
     "event_time": ({"event_time": INT64}, Refusal.NUMBER),
+    "transaction": ({"transaction": INT64}, Refusal.NUMBER),
     "record": ({"value": bytes(MAX_RECORD_BYTES)}, Refusal.RECORD),
 }
 
@@ -63,8 +73,8 @@ def pack(
 
 
 def as_record(message: dict[str, Any], numbered: bool) -> Record:
-    times = {name: message.get(name) for name in ("deliver_at", "expires_at", "event_time")}
-    extension = Extension(**times, producer=Producer(0, 0, 0) if numbered else None)
+    numbers = {name: message.get(name) for name in ("deliver_at", "expires_at", "event_time", "transaction")}
+    extension = Extension(**numbers, producer=Producer(0, 0, 0) if numbered else None)
     return Record(
         key=message.get("key"),
         value=message.get("value"),

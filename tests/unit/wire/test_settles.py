@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from goqueue.model import limits
 from goqueue.model.errors import ProtocolError
 from goqueue.wire import settles
-from goqueue.wire.settles import NO_ARGUMENT, Action, Claim, OffsetRange, SettleRequest
+from goqueue.wire.settles import NO_ARGUMENT, Action, Claim, OffsetRange, SettleRequest, Writer
 
 REQUEST = bytes.fromhex(
     "03 ffffffffffffffff 0003 0002 0000000000000005 c3bc21"
@@ -60,7 +60,48 @@ def test_the_actions_keep_their_numbers() -> None:
         "EXTEND": 4,
         "RELEASE": 5,
         "ACK_AGAIN": 6,
+        "PLEDGE": 7,
+        "PLEDGE_AGAIN": 8,
     }
+
+
+PLEDGE = bytes.fromhex(
+    "07 0000000000000011 000a 0001 0000000000000005 00000000000003e8 0002"
+    "0807060504030201 00000004 0102030405060708 1112131415161718 00000001 0000000000000005 000000000000000c"
+)
+PLEDGED = SettleRequest(
+    Action.PLEDGE,
+    5,
+    [Claim(0x0807060504030201, 4, 0x0102030405060708, 0x1112131415161718, ((5, 12),))],
+    17,
+    writer=Writer(1000, 2),
+)
+
+
+def test_a_pledge_has_these_bytes() -> None:
+    assert PLEDGED.pack() == PLEDGE
+    assert settles.unpack_settle_request(PLEDGE) == PLEDGED
+    again = PLEDGED._replace(action=Action.PLEDGE_AGAIN)
+    assert settles.unpack_settle_request(again.pack()) == again
+
+
+@pytest.mark.parametrize("writer", [Writer(-1, 0), Writer(0, -1)])
+def test_a_writer_is_not_negative(writer: Writer) -> None:
+    with pytest.raises(ProtocolError, match="none may be negative"):
+        settles.unpack_settle_request(PLEDGED._replace(writer=writer).pack())
+
+
+@pytest.mark.parametrize("reason", ["", "x" * 9, "x" * 11])
+def test_a_pledge_names_its_writer(reason: str) -> None:
+    with pytest.raises(ProtocolError, match="names its writer in 10 bytes"):
+        settles.unpack_settle_request(PLEDGED._replace(writer=None, reason=reason).pack())
+    with pytest.raises(ProtocolError, match="names its writer in 10 bytes"):
+        settles.unpack_settle_request(PLEDGE[: HEAD + 9])
+
+
+def test_only_a_pledge_has_a_writer() -> None:
+    with pytest.raises(ProtocolError, match="ack has no reason"):
+        settles.unpack_settle_request(PLEDGED._replace(action=Action.ACK, argument=NO_ARGUMENT).pack())
 
 
 def test_nothing_of_a_request_lies_in_its_payload() -> None:
@@ -102,6 +143,8 @@ def test_an_action_may_have_these_arguments(action: Action, argument: int) -> No
         (Action.EXTEND, -(2**63)),
         (Action.RELEASE, 0),
         (Action.RELEASE, 1000),
+        (Action.PLEDGE, NO_ARGUMENT),
+        (Action.PLEDGE_AGAIN, NO_ARGUMENT),
     ],
 )
 def test_an_argument_that_the_action_does_not_take_is_refused(action: Action, argument: int) -> None:

@@ -17,7 +17,7 @@ from goqueue.wire import blocks, codes, failures, frames, polls, settles
 from goqueue.wire.blocks import FetchReply, FetchRequest, PublishReply, PublishRequest, Range
 from goqueue.wire.frames import Welcome
 from goqueue.wire.polls import PollReply, PollRequest, Row
-from goqueue.wire.settles import Action, Claim, SettleRequest
+from goqueue.wire.settles import Action, Claim, SettleRequest, Writer
 from goqueue.wire.shapes import MemberNews
 
 PAGE = (Path(__file__).parents[3] / "docs/internals/wire.md").read_text(encoding="utf-8")
@@ -33,6 +33,9 @@ POLL_NUMBER, TOKEN = 1_700_000_000_000_000, 0x1122334455667788
 POLLED = PollReply(POLL_NUMBER, 5000, 1, 4, bytes(NEWS_BYTES), 1).pack()[: polls.POLL_REPLY.size]
 ROW = Row(7, 3, TOKEN, 1, 102, 1, 2, bytes(108)).pack_head()
 SETTLE = SettleRequest(Action.ACK, 4, [Claim(7, 3, POLL_NUMBER, TOKEN, ((100, 102),))]).pack()
+PLEDGE = SettleRequest(
+    Action.PLEDGE, 4, [Claim(7, 3, POLL_NUMBER, TOKEN, ((100, 102),))], 17, writer=Writer(1000, 2)
+).pack()
 SETTLED = settles.pack_settle_reply([((101, 102),)])
 REFUSED = failures.pack_error(UnknownTopic("no topic 8"))
 
@@ -155,5 +158,6 @@ def test_the_examples_are_the_bytes_of_the_code() -> None:
         + SETTLE
         + frames.pack_header(codes.SETTLE_BLOCK, frames.OK, 13, len(SETTLED))
         + SETTLED,
+        frames.pack_header(codes.SETTLE_BLOCK, frames.OK, 14, len(PLEDGE)) + PLEDGE,
     ]
     assert f"`{REFUSED.decode()}`" in section("Examples")

@@ -1,7 +1,8 @@
 """settle_block: what a member has done with messages it was delivered, many at a time.
 
 A row is good only with the token that came with it: nobody settles what he was not delivered. What is not good any
-more is refused, row by row; a request fails as a whole only when something could not be written down.
+more is refused, row by row; a request fails as a whole only when something could not be written down, or a pledge is
+not to a transaction that its writer has open.
 """
 
 from hmac import compare_digest
@@ -15,6 +16,7 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.settle import Claim, Pending, Verdict
 from goqueue.model.errors import GoQueueError, StaleHandle
 from goqueue.model.names import GroupNumber, TopicId
+from goqueue.model.record import Producer
 from goqueue.wire import settles
 from goqueue.wire.settles import NO_ARGUMENT, Action, OffsetRange, SettleRequest
 
@@ -32,6 +34,13 @@ class Settled(NamedTuple):
 def settle(broker: Broker, request: SettleRequest) -> Settled:
     """Written down when this returns."""
     group = GroupNumber(request.group)
+    if request.writer is not None:
+        writer = Producer(*request.writer, 0)
+        try:
+            broker.transactions.check_producer(writer)
+            broker.transactions.check_block(request.argument, writer)
+        except GoQueueError as error:
+            return Settled(b"", error, broker.settlement.nothing())
     claims: list[Claim] = []
     places: list[int] = []
     refused: list[tuple[OffsetRange, ...]] = [claim.ranges for claim in request.claims]
@@ -42,11 +51,16 @@ def settle(broker: Broker, request: SettleRequest) -> Settled:
             places.append(place)
     outcomes, pending = broker.settlement.settle(_verdict(request), claims)
     failure: GoQueueError | None = None
-    for place, outcome in zip(places, outcomes, strict=True):
+    for place, claim, outcome in zip(places, claims, outcomes, strict=True):
         if outcome.error is None:
             bad = outcome.refused
             if bad and request.action is Action.ACK_AGAIN and outcome.partition is not None:
                 bad = outcome.partition.deliveries.not_settled(group, bad)
+            if request.writer is not None and outcome.partition is not None:
+                if bad and request.action is Action.PLEDGE_AGAIN:
+                    bad = bad - outcome.partition.deliveries.delivery(group).pledged(request.argument)
+                if len(bad) < len(claim.offsets):
+                    broker.transactions.take_part(request.argument, outcome.partition)
             refused[place] = tuple(runs(bad)) if bad else ()
         elif not isinstance(outcome.error, StaleHandle):
             failure = outcome.error
@@ -72,6 +86,8 @@ def _verdict(request: SettleRequest) -> Verdict:
         return verdicts.nack(None if argument == NO_ARGUMENT else argument)
     if request.action is Action.REJECT:
         return verdicts.reject(request.reason)
+    if request.writer is not None:
+        return verdicts.pledge(argument)
     if request.action is Action.RELEASE:
         return verdicts.RELEASE
     return verdicts.extend(argument)

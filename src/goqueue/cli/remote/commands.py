@@ -38,6 +38,7 @@ COMMANDS: Final[dict[str, str]] = {
     "delay": "List, look at, cancel and reschedule messages that are not due yet.",
     "schedule": "Have messages published again and again.",
     "dlq": "Look at dead letters and publish them again.",
+    "txn": "Look at transactions, and abort those that were left open.",
     "stats": "Counters: lanes, delays, deliveries, rebalances, the broker.",
     "cluster": "Is the broker healthy, which version is it, what is it doing?",
     "producer": "Ids for programs that publish without duplicates.",

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
@@ -21,6 +22,12 @@ from goqueue.model.errors import InvalidRequest
 from goqueue.model.groups import Mode
 
 app = single()
+
+
+class Isolation(StrEnum):
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
 
 _TABLE_LIMIT: Final = 50
 _WAIT: Final = "2s"
@@ -46,6 +53,10 @@ def consume(
         int | None, option("--partition", "NUMBER", "Only this partition.")
     ] = None,
     delayed: Annotated[bool, typer.Option("--delayed", help="Also messages that are not due yet.")] = False,
+    isolation: Annotated[
+        Isolation | None,
+        typer.Option("--isolation", help="Whether what is in open or aborted transactions is read (read_committed).")
+    ] = None,
     limit: Annotated[
         int | None,
         option("--limit --max -n", "COUNT", "Stop after so many; a table stops at 50.")
@@ -94,7 +105,7 @@ def consume(
     _check_together(
         group,
         plain={"--from-offset": from_offset, "--from-time": from_time, "--to-time": to_time, "--partition": partition,
-               "--delayed": delayed or None},
+               "--delayed": delayed or None, "--isolation": isolation},
         grouped={"--mode": mode, "--start": start, "--visibility": visibility, "--no-ack": no_ack or None,
                  "--nack": nack or None, "--nack-delay": nack_delay, "--reject": reject, "--wait": wait},
     )  # fmt: skip
@@ -108,6 +119,7 @@ def consume(
             typed_time("--to-time", to_time),
             delayed,
             follow,
+            isolation is Isolation.READ_UNCOMMITTED,
         )
         run(lambda broker: _read(broker, topic, wanted, limit, template, show), patient=follow)
         return

@@ -20,6 +20,7 @@ from goqueue.model.errors import (
     UnknownRedrive,
     UnknownSchedule,
     UnknownTopic,
+    UnknownTransaction,
 )
 
 LookUp = Callable[[str], Awaitable[dict[str, Any]]]
@@ -81,6 +82,8 @@ async def explain(error: GoQueueError, fields: dict[str, Any], look_up: LookUp) 
         return type(error)(f"{error}; goqueue-cli schedule list shows those there are")
     if isinstance(error, UnknownRedrive):
         return type(error)(f"{error}; the id is what dlq redrive answered")
+    if isinstance(error, UnknownTransaction):
+        return type(error)(f"{error}; goqueue-cli txn list shows those there are")
     if isinstance(error, InvalidRequest) and error.field is not None:
         return rename(error, _typed_as(error.field), fields)
     return error

@@ -7,14 +7,17 @@ import typer
 _PATIENCE_S: Final = "1s"
 
 
-def _known(operation: str, field: str, incomplete: str) -> list[str]:
+def _known(operation: str, field: str, incomplete: str, inside: str | None = None, **fields: Any) -> list[str]:
+    """What a reply lists; of objects, what each has inside."""
     from goqueue.cli.remote.broker import ask
     from goqueue.cli.remote.chosen import choose, chosen
     from goqueue.model.errors import GoQueueError
 
     choose(chosen()._replace(timeout=_PATIENCE_S))
     try:
-        return [name for name in ask(operation)[field] if name.startswith(incomplete)]
+        found = ask(operation, **fields)[field]
+        names = found if inside is None else dict.fromkeys([each[inside] for each in found if inside in each])
+        return [name for name in names if name.startswith(incomplete)]
     except (GoQueueError, OSError, typer.Exit):
         return []  # a shell that completes has no place for an error
 
@@ -25,6 +28,18 @@ def topics(incomplete: str) -> list[str]:
 
 def groups(incomplete: str) -> list[str]:
     return _known("list_groups", "groups", incomplete)
+
+
+def transactions(incomplete: str) -> list[str]:
+    return _known("list_transactions", "transactions", incomplete, "transaction_id")
+
+
+def open_transactions(incomplete: str) -> list[str]:
+    return _known("list_transactions", "transactions", incomplete, "transaction_id", state="ongoing")
+
+
+def transaction_names(incomplete: str) -> list[str]:
+    return _known("list_transactions", "transactions", incomplete, "name")
 
 
 def contexts(incomplete: str) -> list[str]:
@@ -51,6 +66,10 @@ NewTopic = Annotated[str, _argument("TOPIC", "Its name: letters, digits, '.', '_
 Group = Annotated[str, _argument("GROUP", "The group.", groups)]
 Schedule = Annotated[str, _argument("ID", "The schedule's id, as `schedule list` shows it.")]
 Redrive = Annotated[str, _argument("ID", "The redrive's id, as `dlq redrive` answered it.")]
+Transaction = Annotated[str, _argument("ID", "The transaction's id, as `txn list` shows it.", transactions)]
+MaybeTransaction = Annotated[str | None, _argument("[ID]", "Its id, as `txn list` shows it.", open_transactions)]
+TransactionName = Annotated[str, _argument("NAME", "The name transactions were begun under.", transaction_names)]
+OfTransactions = Annotated[str | None, option("--name", "NAME", "Those begun under this name.", transaction_names)]
 Context = Annotated[str, _argument("NAME", "The context.", contexts)]
 OfTopic = Annotated[str | None, option("--topic", "TOPIC", "Only of this topic.", topics)]
 OfGroup = Annotated[str | None, option("--group", "GROUP", "Only of this group.", groups)]

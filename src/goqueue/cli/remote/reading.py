@@ -1,7 +1,8 @@
 """Plain reading of a topic: all its partitions at once, merged by time, to where they ended or on and on.
 
 It changes nothing in the broker, and remembers nothing there: where it is in each partition it knows itself, so who
-follows goes on there after the broker was away. Pages are fetched as they are needed.
+follows goes on there after the broker was away. Pages are fetched as they are needed. Where a transaction is open a
+partition ends, unless what is not committed is wanted too.
 """
 
 import asyncio
@@ -28,6 +29,8 @@ class Range(NamedTuple):
     to_time: str | None = None
     delayed: bool = False
     follow: bool = False
+    uncommitted: bool = False
+    """Also what was published in transactions that are open, or were aborted."""
 
 
 class _Cursor:
@@ -42,6 +45,8 @@ class _Cursor:
         self._always = {} if wanted.to_time is None else {"to_time": wanted.to_time}
         if wanted.delayed:
             self._always["include"] = "delayed"
+        if wanted.uncommitted:
+            self._always["isolation"] = "read_uncommitted"
         self.buffer: deque[Message] = deque()
 
     @property
@@ -69,7 +74,8 @@ class _Cursor:
 async def read(broker: Broker, topic: str, wanted: Range) -> AsyncIterator[list[Message]]:
     """Messages of all partitions asked for, the oldest first, in pages."""
     described = await broker.call("describe_topic", topic=topic)
-    ends = {int(number): found["latest"] for number, found in described["partition_offsets"].items()}
+    offsets = {int(number): found for number, found in described["partition_offsets"].items()}
+    ends = {number: found["latest"] for number, found in offsets.items()}
     if wanted.partition is not None:
         if wanted.partition not in ends:
             raise UnknownPartition(f"{topic} has no partition {wanted.partition}; it has 0 to {max(ends)}")
@@ -80,7 +86,8 @@ async def read(broker: Broker, topic: str, wanted: Range) -> AsyncIterator[list[
         raise InvalidRequest(
             f"--from-offset {wanted.from_offset} is outside {topic}, where the next message gets {end}"
         )
-    cursors = {number: _Cursor(broker, topic, number, end, wanted) for number, end in sorted(ends.items())}
+    bound = "latest" if wanted.uncommitted else "stable"
+    cursors = {number: _Cursor(broker, topic, number, offsets[number][bound], wanted) for number in sorted(ends)}
     while True:
         async for found in _merged([*cursors.values()]):
             yield found
@@ -91,7 +98,9 @@ async def read(broker: Broker, topic: str, wanted: Range) -> AsyncIterator[list[
             if int(name) in cursors:
                 cursors[int(name)].extend(end)
             elif wanted.partition is None:  # it was added meanwhile, and is read from its beginning
-                cursors[int(name)] = _Cursor(broker, topic, int(name), end, Range(delayed=wanted.delayed))
+                cursors[int(name)] = _Cursor(
+                    broker, topic, int(name), end, wanted._replace(from_offset=None, from_time=None)
+                )
 
 
 async def _merged(cursors: list[_Cursor]) -> AsyncIterator[list[Message]]:

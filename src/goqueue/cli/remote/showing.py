@@ -16,7 +16,8 @@ _HINTS_VARIABLE: Final = "GOQUEUE_CLI_HINTS"
 LANE_STYLES: Final = {"critical": "bold red", "high": "yellow", "low": "dim", "background": "dim"}
 STATE_STYLES: Final = {
     "ok": "green", "stable": "green", "done": "green", "pending": "cyan", "running": "cyan", "rebalancing": "yellow",
-    "draining": "yellow", "failing": "bold red", "failed": "bold red", "cancelled": "dim", "empty": "dim",
+    "draining": "yellow", "ongoing": "cyan", "committing": "green", "committed": "green", "aborting": "dim",
+    "aborted": "dim", "failing": "bold red", "failed": "bold red", "cancelled": "dim", "empty": "dim",
 }  # fmt: skip
 
 

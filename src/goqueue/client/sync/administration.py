@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType
 
 from goqueue.client.administration import Answer
-from goqueue.client.arguments import Duration, check, to_json
+from goqueue.client.arguments import Duration, check, to_json, to_list
 from goqueue.client.fields import (
     Backoff,
     CleanupPolicyName,
@@ -36,10 +36,11 @@ from goqueue.client.outgoing import Content, Headers, Moment
 from goqueue.model.errors import TopicExists
 from goqueue.model.topic import LaneWeights
 from goqueue.wire import shapes
+from goqueue.wire.shapes.transactions import StateName
 
 
 class Administration(ABC):
-    """Topics, groups, settling by handle, delays, schedules, dead letters, statistics, the broker itself."""
+    """Topics, groups, settling by handle, delays, schedules, dead letters, transactions, statistics, the broker."""
 
     @abstractmethod
     def _ask(self, operation: str, reply: type[Answer], /, **fields: Any) -> Answer:
@@ -483,7 +484,56 @@ class Administration(ABC):
         """Stop a redrive; what it published stays. UnknownRedrive if there is none."""
         return self._ask("cancel_redrive", shapes.ShownRedrive, redrive=redrive)
 
+    # ------------------------------------------------------------------ transactions
+
+    def commit_many(
+        self, name: str, number: int, transactions: Iterable[str], *, messages: Mapping[str, int] | None = None
+    ) -> shapes.ManyCommitted:
+        """Commit transactions that were begun under a name and prepared: all of them, or none.
+
+        Numbers of a name only grow, and each is committed once: the same one again does nothing (`duplicate`), and
+        what is listed and open then is aborted. `messages` says how many each has. StaleToken for a lower number,
+        TransactionAborted or UnknownTransaction when one of them cannot be committed, Conflict if it has another name.
+        """
+        listed = to_list(
+            "transactions", transactions, lambda each: isinstance(each, str), "a list of ids", or_empty=True
+        )
+        return self._ask(
+            "commit_many",
+            shapes.ManyCommitted,
+            token={"name": name, "number": number},
+            transactions=listed,
+            **given(messages=messages),
+        )
+
+    def abort_transaction(self, transaction_id: str) -> shapes.TransactionsAborted:
+        """Abort a transaction, whoever began it; nothing if it was. Conflict if it was committed, UnknownTransaction if
+        there is none."""
+        return self._ask("abort_transaction", shapes.TransactionsAborted, transaction_id=transaction_id)
+
+    def abort_transactions(self, name: str) -> shapes.TransactionsAborted:
+        """Abort all that are open under a name."""
+        return self._ask("abort_transaction", shapes.TransactionsAborted, name=name)
+
+    def transactions(
+        self, *, name: str | None = None, state: StateName | None = None, limit: int = 100
+    ) -> shapes.TransactionList:
+        """Transactions: those that are open, the oldest first, then those that have ended, the latest first."""
+        return self._ask("list_transactions", shapes.TransactionList, limit=limit, **given(name=name, state=state))
+
+    def describe_transaction(self, transaction_id: str) -> shapes.ShownTransaction:
+        """A transaction, and what it has where. UnknownTransaction if there is none, or it ended long ago."""
+        return self._ask("describe_transaction", shapes.ShownTransaction, transaction=transaction_id)
+
+    def transaction_token(self, name: str) -> shapes.TokenReply:
+        """The last number that was committed under a name with `commit_many`; None if none was."""
+        return self._ask("transaction_token", shapes.TokenReply, name=name)
+
     # ------------------------------------------------------------------ statistics
+
+    def transaction_stats(self) -> shapes.TransactionStats:
+        """How many transactions are open, and how those before ended since the broker started."""
+        return self._ask("transaction_stats", shapes.TransactionStats)
 
     def priority_stats(
         self, *, topic: str | None = None, group: str | None = None, limit: int = 100

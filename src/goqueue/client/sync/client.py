@@ -9,7 +9,7 @@ from goqueue.client.client import DEFAULT_ADDRESS, AsyncClient
 from goqueue.client.consumer import ConsumerCore
 from goqueue.client.membership import PartitionsChanged
 from goqueue.client.outgoing import Moment, Start
-from goqueue.client.reader import DEFAULT_FETCH_BYTES
+from goqueue.client.reader import DEFAULT_FETCH_BYTES, Isolation
 from goqueue.client.receipts import Outcome
 from goqueue.client.settling import Refused
 from goqueue.client.sync.administration import Administration
@@ -65,11 +65,13 @@ class Client(Administration):
         linger: Duration = DEFAULT_LINGER_S,
         buffer_bytes: int = 64 * limits.MIB,
         delivery_timeout: Duration = 120.0,
+        transactional_id: str | None = None,
+        transaction_timeout: Duration | None = None,
         max_block: Duration = DEFAULT_MAX_BLOCK_S,
         on_batch: Callable[[Outcome], None] | None = None,
     ) -> Producer:
         """Publishes messages. `enqueue` waits for up to `max_block` seconds for room; `on_batch` is called in a thread
-        of the client's, and must not wait."""
+        of the client's, and must not wait. `AsyncClient.producer` says what a `transactional_id` is."""
 
         async def make() -> Producer:
             inner = self._inner.producer(
@@ -79,6 +81,8 @@ class Client(Administration):
                 linger=linger,
                 buffer_bytes=buffer_bytes,
                 delivery_timeout=delivery_timeout,
+                transactional_id=transactional_id,
+                transaction_timeout=transaction_timeout,
                 on_batch=on_batch,
             )
             return Producer(self._loop, inner, max_block=max_block)
@@ -143,10 +147,12 @@ class Client(Administration):
         to_time: Moment | None = None,
         follow: bool = False,
         fetch_bytes: int = DEFAULT_FETCH_BYTES,
+        isolation: Isolation = "read_committed",
     ) -> Reader:
         """Messages of a topic without a group, delayed ones included; nothing is settled.
 
-        Ends where the topic ends now, or at `to_time`; with `follow` it goes on.
+        Ends where the topic ends now, or at `to_time`; with `follow` it goes on. `AsyncClient.reader` says what
+        `isolation` is.
         """
 
         async def make() -> Reader:
@@ -158,6 +164,7 @@ class Client(Administration):
                 to_time=to_time,
                 follow=follow,
                 fetch_bytes=fetch_bytes,
+                isolation=isolation,
             )
             return Reader(self._loop, inner)
 

@@ -12,10 +12,12 @@ from typing import Final, Self
 
 from goqueue.client.arguments import Duration, to_seconds
 from goqueue.client.outgoing import NORMAL, Content, Headers, Moment, to_topic
+from goqueue.client.outlet import Outlet
 from goqueue.client.producer import AsyncProducer
 from goqueue.client.receipts import Receipt
 from goqueue.client.routes import Route
 from goqueue.client.sync.loop import LoopThread
+from goqueue.client.sync.transaction import Transaction
 from goqueue.model.errors import BufferFull, GoQueueError, RequestTimeout
 
 DEFAULT_MAX_BLOCK_S: Final = 60.0
@@ -31,8 +33,6 @@ class Producer:
         self._loop = loop
         self._inner = inner
         self._max_block_s = to_seconds("max_block", max_block)
-        self._sender = inner.sender
-        self._lock = inner.sender.lock
         self._is_done = False
 
     def send(
@@ -84,20 +84,25 @@ class Producer:
         Waits for up to `max_block` when as many bytes wait as may; `BufferFull` after that, and nothing was enqueued.
         The first message to a topic also waits until its partitions are known; `RequestTimeout` after that.
         """
-        sender = self._sender
+        outlet = self._inner.outlet
         if self._loop.closed:
             self._loop.check_open()
         try:
-            route = self._inner.routes.get(topic)
+            route = outlet.routes.get(topic)
         except TypeError:  # what cannot be looked up is no name
             to_topic(topic)
             raise
         if route is None:
-            route = self._loop.run(self._find(topic))
+            waited_in = outlet.sender.accumulator.transaction
+            route = self._loop.run(self._find(outlet, topic))
+            outlet.sender.check_transaction(waited_in)
+        sender = outlet.sender
         waiting_since: float | None = None
         while True:
             try:
-                with self._lock:
+                with sender.lock:
+                    if waiting_since is not None:
+                        sender.check_transaction(waited_in)
                     if sender.closed:  # since the route was found: nobody would send it
                         sender.check_open()
                     batch = sender.put(
@@ -106,18 +111,19 @@ class Producer:
                 break
             except BufferFull:  # other threads may be faster: the time to wait counts from the first try
                 now = time.monotonic()
-                waiting_since = now if waiting_since is None else waiting_since
-                self._loop.run(self._inner.wait_for_room(max(0.0, waiting_since + self._max_block_s - now)))
+                if waiting_since is None:
+                    waiting_since, waited_in = now, sender.accumulator.transaction
+                self._loop.run(self._inner.wait_for_room(max(0.0, waiting_since + self._max_block_s - now), outlet))
         if batch.count == 1:
             time.sleep(0)  # a batch has begun, so another one is full: the loop that sends it needs the interpreter
         if not sender.pumping:
             sender.pumping = True
             self._loop.wake(sender.pump)
 
-    async def _find(self, topic: str) -> Route:
+    async def _find(self, outlet: Outlet, topic: str) -> Route:
         try:
             async with asyncio.timeout(self._max_block_s):
-                return await self._inner.prepare(topic)
+                return await outlet.find(to_topic(topic))
         except TimeoutError:
             raise RequestTimeout(
                 f"no broker said within {self._max_block_s} s which partitions {topic} has; nothing was enqueued"
@@ -127,6 +133,13 @@ class Producer:
         """Wait until everything enqueued so far has its answer; raises if some of it failed since the last flush."""
         self._loop.run(self._inner.flush())
 
+    def transaction(self, *, name: str | None = None, timeout: Duration | None = None) -> Transaction:
+        """What is sent or enqueued while it is open counts as a whole, with what is acked in it; use it in `with`.
+
+        `AsyncProducer.transaction` says what the arguments mean.
+        """
+        return Transaction(self._loop, self._inner.transaction(name=name, timeout=timeout))
+
     def close(self) -> None:
         """Flush, and end. Raises if the client was closed before: nobody knows what was published."""
         if self._is_done:
@@ -135,6 +148,7 @@ class Producer:
         self._is_done = True
 
     def __enter__(self) -> Self:
+        self._loop.run(self._inner.__aenter__())
         return self
 
     def __exit__(

@@ -19,7 +19,7 @@ class ShrunkBroker(Broker):
 
     async def call(self, operation: str, **fields: Any) -> dict[str, Any]:
         if operation == "describe_topic":
-            return {"partition_offsets": {"0": {"latest": len(self.values)}}}
+            return {"partition_offsets": {"0": {"latest": len(self.values), "stable": len(self.values)}}}
         if operation == "offsets":
             self.values = self.ends.pop(0)
             return {"offsets": {"0": len(self.values)}}

@@ -15,12 +15,18 @@ from goqueue.cli.remote.commands import COMMANDS, app
 
 SOURCE = Path(commands.__file__).parent
 ONLY_BY_CALL = {
+    "add_partition": "publishing in a transaction does it by itself",
+    "begin_transaction": "transactions are for programs",
     "commit": "consume acks message by message",
+    "commit_many": "transactions are for programs",
+    "commit_transaction": "transactions are for programs",
     "heartbeat": "consume polls, which says as much",
     "metadata": "for clients: ids and counts that topic describe shows, too",
     "publish": "produce sends blocks",
     "publish_batch": "produce sends blocks",
     "read_topic": "consume reads each partition, to know where it is in all of them",
+    "transaction_ack": "transactions are for programs",
+    "transaction_publish": "transactions are for programs",
 }
 
 ASKING = {"ask", "call", "call_plainly", "_settle", "settle", "_forget"}
