@@ -1,6 +1,7 @@
 """Where transactions meet other features: a test per row of the interplay table, named after it."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from goqueue.model.groups import Mode
 from goqueue.model.topic import CleanupPolicy
 from goqueue.model.transactions import TransactionState
 from goqueue.storage.cleaner import clean
+from goqueue.transactions.ending import Durable
 from tests.unit.broker.brokers import Clock
 from tests.unit.broker.consumers import (
     TOPIC,
@@ -437,6 +439,30 @@ def test_a_transaction_goes_on_after_a_restart(tmp_path: Path) -> None:
         async with consuming(tmp_path, clock=clock) as to:
             assert await visible(to) == ["one", "two"]
             assert (await writer.to_broker(to).commit()).duplicate, "the answer was lost, so it asks again"
+
+    run_timed(work())
+
+
+def test_no_number_is_told_before_its_reservation_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a power cut would give it out twice, and what was written under it would be somebody else's."""
+
+    async def work() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create()
+            writers = [await Writer.make(to) for _ in range(2)]
+            synced = asyncio.Event()
+
+            async def wait(step: Sequence[Durable]) -> None:
+                if not all(each.is_so for each in step):
+                    await synced.wait()
+
+            monkeypatch.setattr(to.broker.transactions, "_durable", wait)
+            begins = [asyncio.ensure_future(writer.begin()) for writer in writers]
+            await to.followed()
+            assert [begin.done() for begin in begins] == [False, False]
+            synced.set()
+            await asyncio.gather(*begins)
+            assert [writer.number for writer in writers] == [1, 2]
 
     run_timed(work())
 

@@ -120,6 +120,8 @@ class TransactionRunner:
         """Those that are about to be decided about: nothing more comes in."""
         self._unsure: set[int] = set()
         """Open since before a life that did not end well: something of them may have been lost."""
+        self._reserved_at = 0
+        """Where numbers were last reserved: until that is durable none of them may be told."""
         self._told: dict[int, list[Durable]] = {}
         """Decided, and every partition has heard: when this is durable they are complete."""
         self._deadlines: Deadlines[int] = Deadlines()
@@ -282,8 +284,9 @@ class TransactionRunner:
         self._timer.arm()
         self._seen[found.producer_id] = self._monotonic()
         self.counts["begun"] += 1
-        if self.machine.reserved != reserved:  # else a lost number would be given out twice
-            await self._durable([Durable(self.host.log, outcome.position)])
+        if self.machine.reserved != reserved:
+            self._reserved_at = outcome.position
+        await self._durable([Durable(self.host.log, self._reserved_at)])  # else a lost number would be given out twice
         return found
 
     def check_producer(self, producer: Producer) -> None:
