@@ -1,6 +1,7 @@
 """Where transactions meet other features: a test per row of the interplay table, named after it."""
 
 import asyncio
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -439,6 +440,25 @@ def test_a_transaction_goes_on_after_a_restart(tmp_path: Path) -> None:
         async with consuming(tmp_path, clock=clock) as to:
             assert await visible(to) == ["one", "two"]
             assert (await writer.to_broker(to).commit()).duplicate, "the answer was lost, so it asks again"
+
+    run_timed(work())
+
+
+def test_what_a_crash_may_have_lost_stays_doubtful_over_a_clean_stop(tmp_path: Path) -> None:
+    async def work() -> None:
+        clock = Clock()
+        async with consuming(tmp_path / "lives", clock=clock) as to:
+            await to.create()
+            writer = await Writer.make(to)
+            (await writer.begin()).put("one")
+            shutil.copytree(tmp_path / "lives", tmp_path / "left")
+        async with consuming(tmp_path / "left", clock=clock):
+            pass
+        async with consuming(tmp_path / "left", clock=clock) as to:
+            with pytest.raises(Conflict, match="stopped without warning"):
+                await writer.to_broker(to).commit()
+            await writer.commit(messages=1, acks=0)
+            assert await visible(to) == ["one"]
 
     run_timed(work())
 

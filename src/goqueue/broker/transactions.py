@@ -177,7 +177,7 @@ class TransactionRunner:
             await self._durable(
                 [each for number in numbers for site in self._sites((number,)) for each in site.saved()]
             )
-            if numbers:
+            if numbers and self._unsure.isdisjoint(numbers):  # what was lost in a life before stays lost
                 self._submit(commands.Stop())
         except GoQueueError as error:  # then the next life is not sure
             log.warning("transactions are open, and not all is durable", reason=str(error))
