@@ -329,7 +329,9 @@ class TransactionRunner:
                 f"{found.transaction_id} has {here[0]} messages and {here[1]} acks, its writer says {wanted[0]} and "
                 f"{wanted[1]}: the others were lost in a crash of the broker's machine, so it is aborted; do it again"
             )
-        if found.number in self._unsure and (messages is None or (acks is None and here[1])):
+        # Acks may be lost, all of them. A transaction with a name is committed with others, which says messages alone.
+        doubtful = messages is None or (acks is None and (here[1] > 0 or not found.name))
+        if found.number in self._unsure and doubtful:
             raise Conflict(
                 f"the broker stopped without warning while {found.transaction_id} was open, and may have lost some of "
                 "it; say with messages and acks how many it has, or abort it"
