@@ -13,7 +13,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     if options.bugs:
         for bug in BUGS.values():
-            print(f"{bug.room:8} {bug.name:24} {bug.what}")
+            print(f"{bug.room:12} {bug.name:24} {bug.what}")
         return 0
     if options.seed is not None:
         result = run_seed(options.seed, room=options.room, bug=options.bug, show=print if options.trace else None)

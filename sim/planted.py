@@ -6,7 +6,7 @@ blind checker: the simulation's tests plant all.
 """
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +15,10 @@ import msgspec
 from pyroaring import BitMap64
 
 from goqueue import codec
+from goqueue.base.offset_sets import unpack
+from goqueue.broker import transactions as running
+from goqueue.broker.partition import Partition as BrokerPartition
+from goqueue.broker.transactions import TransactionRunner
 from goqueue.delivery.commands import Cancel, Lease, Settle
 from goqueue.delivery.delays import Delays
 from goqueue.delivery.deliveries import Deliveries
@@ -22,6 +26,7 @@ from goqueue.delivery.delivery import Delivery
 from goqueue.delivery.holds import Hold, Wait
 from goqueue.delivery.holds import Lease as HeldLease
 from goqueue.delivery.key_lines import KeyedSelection
+from goqueue.delivery.records import Pledged, Redeemed
 from goqueue.delivery.selection import Selection
 from goqueue.delivery.sidecar import Sidecar
 from goqueue.groups import changes, groups
@@ -38,7 +43,13 @@ from goqueue.storage.index import OffsetIndex
 from goqueue.storage.log import Log
 from goqueue.storage.segment import Segment
 from goqueue.storage.synced import Synced, SyncedMark
+from goqueue.storage.transactions import COMMIT
+from goqueue.storage.transactions import Run as TransactionRun
 from goqueue.storage.walk import Extent
+from goqueue.transactions.coordinator import Transaction, Transactions, ended
+from goqueue.transactions.ending import Durable as DurableUpTo
+from goqueue.transactions.ending import Site, Step, orphan_marker
+from goqueue.transactions.in_partition import Ended, PartitionTransactions
 from sim.disk import SimDisk, SimFile
 from sim.rooms.core import Core
 from sim.rooms.polling import Poller
@@ -256,9 +267,9 @@ def _unwritten_cancels(right: Function) -> Function:
 
 
 def _no_heads(right: Function) -> Function:
-    def begin(selection: KeyedSelection, low: int, _: dict[int, int]) -> None:
+    def begin(selection: KeyedSelection, low: int, _: dict[int, int], uncommitted: BitMap64) -> None:
         """What was delivered and is not settled does not hold up its key."""
-        right(selection, low, {})
+        right(selection, low, {}, uncommitted)
 
     return begin
 
@@ -338,6 +349,147 @@ def _never(_: Function) -> Function:
         return BitMap64()
 
     return give_up
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def _undecided(_: Function) -> Function:
+    def decide_commit(_: Log, sites: Iterable[Site], decide: Callable[[], Outcome]) -> Iterator[Step]:
+        """The markers do not wait for the decision."""
+        yield [each for site in sites for each in site.saved()]
+        decide()
+
+    return decide_commit
+
+
+def _unsaved(_: Function) -> Function:
+    def decide_commit(log: Log, _: Iterable[Site], decide: Callable[[], Outcome]) -> Iterator[Step]:
+        """The decision does not wait for the messages and acks."""
+        yield [DurableUpTo(log, decide().position)]
+
+    return decide_commit
+
+
+def _presumes_abort(_: Function) -> Function:
+    def adopt(runner: TransactionRunner, partition: BrokerPartition, number: int) -> None:
+        """After a restart only those are known that are open."""
+        if runner._is_open(number):
+            runner.take_part(number, partition)
+        else:
+            runner.tell_partition(partition, number, False, orphan_marker(number))
+
+    return adopt
+
+
+def _shows_aborted(right: Function) -> Function:
+    def end(known: PartitionTransactions, run: TransactionRun) -> Ended:
+        """Whatever ends may be seen."""
+        ended: Ended = right(known, run._replace(flags=COMMIT))
+        return ended._replace(commits=run.commits)
+
+    return end
+
+
+def _misses_one(right: Function) -> Function:
+    def tell(transactions: Any, sites: Any) -> list[DurableUpTo]:
+        """One partition never hears of it."""
+        told: list[DurableUpTo] = right(transactions, [site for site in sites if not site.partition.number])
+        return told
+
+    return tell
+
+
+def _stays_open(right: Function) -> Function:
+    def decide(machine: Transactions, command: Any, now: int) -> Decision:
+        """What somebody left open who was replaced goes on."""
+        decision: Decision = right(machine, command, now)
+        return Decision(decision.records[-1:], decision.reply)
+
+    return decide
+
+
+def _any_token(right: Function) -> Function:
+    def check_many(machine: Transactions, name: str, token: int, numbers: Iterable[int]) -> bool:
+        """A token is good whatever came before."""
+        last = machine.tokens.pop(name, None)
+        try:
+            return bool(right(machine, name, token, numbers))
+        finally:
+            if last is not None:
+                machine.tokens[name] = last
+
+    return check_many
+
+
+def _settles_at_once(_: Function) -> Function:
+    def pledged(deliveries: Deliveries, event: Pledged) -> None:
+        """An ack counts at once."""
+        deliveries._settle(event.group, deliveries._active[event.group], unpack(event.offsets))
+
+    return pledged
+
+
+def _keeps_pledges(right: Function) -> Function:
+    def redeemed(deliveries: Deliveries, event: Redeemed) -> None:
+        """What was pledged to an aborted transaction is nobody's."""
+        if event.commits:
+            right(deliveries, event)
+
+    return redeemed
+
+
+def _forgives(_: Function) -> Function:
+    def unpledge(delivery: Delivery, transaction: int) -> BitMap64:
+        """What was pledged to an aborted transaction was never delivered."""
+        offsets = delivery.pledges[transaction].offsets.copy()
+        delivery._let_go(offsets)
+        return offsets
+
+    return unpledge
+
+
+def _never_again(_: Function) -> Function:
+    def end_again(*_: object) -> int:
+        """Whoever was open before a restart has all the time in the world."""
+        return limits.MAX_OFFSET
+
+    return end_again
+
+
+def _shows_again(right: Function) -> Function:
+    def read_views(partition: BrokerPartition, wall: int, now: int) -> None:
+        """What was aborted is forgotten at a restart."""
+        right(partition, wall, now)
+        partition.transactions.hidden.clear()
+
+    return read_views
+
+
+def _writes_on(_: Function) -> Function:
+    def writing(_: TransactionRunner, found: Transaction) -> Transaction:
+        """Also while it is being committed."""
+        if not found.is_open:
+            raise ended(found)
+        return found
+
+    return writing
+
+
+def _no_open_keys(right: Function) -> Function:
+    def line_up(selection: KeyedSelection, scan: codec.Scan, wanted: BitMap64) -> None:
+        """What is not decided about does not hold up its key."""
+        right(selection, scan, wanted - selection._uncommitted)
+
+    return line_up
+
+
+def _counts_open(_: Function) -> Function:
+    def is_uncommitted(*_: object) -> bool:
+        """Compaction takes what is not decided about for the newest of its key."""
+        return False
+
+    return is_uncommitted
 
 
 _ALL: Final = (
@@ -445,6 +597,98 @@ _ALL: Final = (
     Bug("groups", "letters-twice", "dead letters have no sequence", ProducerTable, "check", _all_new, "letters"),
     Bug("groups", "letters-early", "dead letters do not wait for the disk", Core, "durable", _tells_at_once, "letters"),
     Bug("groups", "headless-keys", "keys forget who is under way", KeyedSelection, "__init__", _no_heads, "order"),
+    Bug("transactions", "undecided", "markers do not wait for the decision", running, "decide_commit", _undecided),
+    Bug("transactions", "unsaved", "decisions do not wait for the messages", running, "decide_commit", _unsaved),
+    Bug(
+        "transactions",
+        "presumed-abort",
+        "committing transactions are forgotten at a restart",
+        TransactionRunner,
+        "_adopt",
+        _presumes_abort,
+        "all or nothing",
+    ),
+    Bug(
+        "transactions",
+        "shown-aborts",
+        "aborted messages are seen",
+        PartitionTransactions,
+        "_end",
+        _shows_aborted,
+        "derived",
+    ),
+    Bug("transactions", "missed-partition", "a partition is not told", running, "tell", _misses_one, "all or nothing"),
+    Bug(
+        "transactions", "no-epochs", "who was replaced may go on", Transactions, "check_epoch", _does_nothing, "fenced"
+    ),
+    Bug(
+        "transactions",
+        "left-open",
+        "who is replaced leaves a transaction open",
+        Transactions,
+        "_decide_identify",
+        _stays_open,
+        "fenced",
+    ),
+    Bug("transactions", "any-token", "tokens do not count", Transactions, "check_many", _any_token, "tokens"),
+    Bug(
+        "transactions",
+        "numbers-again",
+        "numbers are given out again",
+        Transactions,
+        "begin_life",
+        _does_nothing,
+        "numbers",
+    ),
+    Bug(
+        "transactions",
+        "early-acks",
+        "pledged acks count at once",
+        Deliveries,
+        "_apply_pledged",
+        _settles_at_once,
+        "all or nothing",
+    ),
+    Bug(
+        "transactions",
+        "kept-pledges",
+        "aborted acks are not given back",
+        Deliveries,
+        "_apply_redeemed",
+        _keeps_pledges,
+        "all or nothing",
+    ),
+    Bug(
+        "transactions",
+        "forgiven",
+        "aborted acks do not count as deliveries",
+        Delivery,
+        "unpledge",
+        _forgives,
+        "all or nothing",
+    ),
+    Bug("transactions", "no-rearm", "timeouts end with a life", Transaction, "end_again", _never_again, "outlived"),
+    Bug(
+        "transactions",
+        "shown-again",
+        "what is hidden is not restored",
+        BrokerPartition,
+        "_read_views",
+        _shows_again,
+        "derived",
+    ),
+    Bug(
+        "transactions",
+        "unchecked",
+        "commits do not ask what is lost",
+        TransactionRunner,
+        "_check_whole",
+        _does_nothing,
+        "all or nothing",
+    ),
+    Bug("transactions", "never-closed", "commits keep nobody out", TransactionRunner, "writing", _writes_on, "fenced"),
+    Bug("transactions", "open-keys", "keys pass what is open", KeyedSelection, "_line_up", _no_open_keys, "key holds"),
+    Bug("transactions", "open-counts", "compaction counts what is open", DueTimes, "is_uncommitted", _counts_open),
     Bug("groups", "oldest-later", "the oldest of a lane is overtaken", Selection, "stage", _oldest_later, "order"),
 )
 BUGS: Final = {bug.name: bug for bug in _ALL}

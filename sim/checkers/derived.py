@@ -1,4 +1,4 @@
-"""What a partition knows of transactions is what its log says: while it lives, after a restart, with views or without."""
+"""What a partition knows of transactions is what its log says: live, after a restart, with its views or without."""
 
 from goqueue.broker.partition import Partition
 from sim.checkers import Violation

@@ -1,23 +1,30 @@
-"""Who was replaced gets nothing in any more, and nothing comes into a transaction that is being decided about or over."""
+"""Who was replaced gets nothing in any more, and nobody into a transaction that is over, or being decided about."""
+
+from collections.abc import Sequence
 
 from goqueue.broker.partition import Partition
+from goqueue.transactions.coordinator import Writer
 from sim.checkers import require
-from sim.rooms.deeds import Deed, Deeds
+from sim.rooms.deeds import Deed
 
 RULE = "fenced"
 
 
-def check(deeds: Deeds, transactional_id: str, epoch: int, what: str) -> None:
-    """It was let in."""
-    last = deeds.epochs.get(transactional_id, epoch)
-    require(epoch >= last, RULE, f"{what} of {transactional_id} in epoch {epoch} is taken; it is in {last}")
+def check(last: int, who: Writer, what: str) -> None:
+    """It was let in. `last` is the last epoch that was answered when it came."""
+    require(who.epoch >= last, RULE, f"{what} of {who} is taken; the last epoch was {last}")
+
+
+def check_left(numbers: Sequence[int], transactional_id: str) -> None:
+    """Transactions of earlier epochs that are open once somebody was told of a new one."""
+    require(not numbers, RULE, f"{transactional_id} was initialised again, and {numbers} are still open")
 
 
 def check_open(deed: Deed, *, closing: bool, is_open: bool) -> None:
     """Something came into it."""
     require(is_open, RULE, f"something came into transaction {deed.number}, which is decided about")
     require(not closing, RULE, f"something came into transaction {deed.number}, which is being committed")
-    require(deed.told is None, RULE, f"something came into transaction {deed.number}; somebody was told {deed.told}")
+    require(not deed.told, RULE, f"something came into transaction {deed.number}, which is committed")
 
 
 def state(partition: Partition) -> tuple[int, list[int], int]:

@@ -24,5 +24,5 @@ def check(deeds: Deeds, tokens: dict[str, int]) -> None:
         done = [batch for batch in dict.fromkeys(batches) if any(deeds.by_number[number].shown for number in batch)]
         require(len(done) <= 1, RULE, f"token {token} of {name} has committed {done}")
         for batch in done:
-            shown = {deeds.by_number[number].shown for number in batch}
-            require(shown == {True}, RULE, f"token {token} of {name} has committed only some of {sorted(batch)}")
+            whole = all(deeds.by_number[number].shown is not False for number in batch)
+            require(whole, RULE, f"token {token} of {name} has committed only some of {sorted(batch)}")

@@ -81,7 +81,10 @@ class Deeds:
         return self._last
 
     def tell(self, number: int, committed: bool) -> None:
-        self.by_number[number].told = committed
+        deed = self.by_number[number]
+        deed.told = committed
+        if committed and deed.shown is None:
+            deed.shown = True
 
     def of(self, values: Iterable[Value]) -> dict[int, set[Value]]:
         """By transaction."""

@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from pyroaring import BitMap64
 
-from goqueue.base.offset_sets import column, ranged
+from goqueue import codec
+from goqueue.base.offset_sets import column, ranged, within
 from goqueue.broker.partition import Partition
 from goqueue.broker.publish import Publisher
 from goqueue.broker.read import PartitionReader
@@ -21,6 +22,8 @@ from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
 from goqueue.broker.transactions import TransactionRunner
 from goqueue.delivery.commands import Lapse, Lease, Skip
+from goqueue.delivery.delivery import pack_keys
+from goqueue.delivery.key_lines import KeyedSelection, ReadAhead
 from goqueue.delivery.running_holds import Due
 from goqueue.delivery.selection import Policy, ready_of
 from goqueue.io.aside import Aside
@@ -48,7 +51,7 @@ from sim.trace import Trace
 T = TypeVar("T")
 
 TRANSACTIONS_LOG: Final = "/data/meta/transactions"
-_MODE: Final = Mode.SHARED
+_READ_AHEAD_BYTES: Final = 300
 _POLICY: Final = Policy((50, 25, 15, 7, 3), strict=False)
 
 
@@ -289,7 +292,7 @@ class TransactionBroker:
         if partition.sidecar is None:
             yield from steps(self.sidecars._make(partition))
 
-    def lease(self, group: GroupNumber, part: Participant, poll: int, want: int) -> Delivered:
+    def lease(self, group: GroupNumber, mode: Mode, part: Participant, poll: int, want: int) -> Delivered:
         """What there is for a group. What was cleaned away is passed over."""
         partition = self.partitions[part]
         sidecar, deliveries = partition.sidecar, partition.deliveries
@@ -297,10 +300,12 @@ class TransactionBroker:
         self._pass_hole(group, partition)
         while True:
             try:
-                selection = sidecar.stage(group, _MODE, want)
+                selection = sidecar.stage(group, mode, want)
                 break
             except ViewMissing as missing:
                 partition.log.derived(missing.segment)
+            except ReadAhead as wanted:
+                self._read_ahead(group, partition, wanted)
         picks = selection.pick(want, _POLICY, self.monotonic())
         offsets = BitMap64().union(*(pick.offsets for pick in picks))
         found = {offset: value for offset in column(offsets) if (value := value_at(partition, offset)) is not None}
@@ -314,12 +319,26 @@ class TransactionBroker:
                 holder="",
                 start=partition.log.start_offset,
                 offsets=there,
+                keys=pack_keys(selection.keys_of(there)) if isinstance(selection, KeyedSelection) else b"",
                 span_ms=partition.topic.settings.visibility_ms,
             )
             self.sidecars.write(partition, command)
         if deliveries.selections.get(group) is selection:
             selection.keep(picks, self.monotonic())
         return Delivered(group, part, poll, found)
+
+    def _read_ahead(self, group: GroupNumber, partition: Partition, wanted: ReadAhead) -> None:
+        """The keys of what comes next."""
+        deliveries = partition.deliveries
+        delivery, selection = deliveries.delivery(group), deliveries.selection(group, Mode.KEY)
+        assert isinstance(selection, KeyedSelection)
+        chunk = partition.log.read(wanted.first, max_bytes=_READ_AHEAD_BYTES, to_offset=wanted.end)
+        following = max(chunk.next_offset, wanted.first + 1)
+        scan = codec.scan(chunk.data)
+        if wanted.only is not None:
+            selection.feed_some(scan, within(wanted.only, 0, following), delivery, deliveries)
+        else:
+            selection.feed(scan, following, delivery, deliveries, first=wanted.first)
 
     def _pass_hole(self, group: GroupNumber, partition: Partition) -> None:
         sidecar, deliveries = partition.sidecar, partition.deliveries

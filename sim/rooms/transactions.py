@@ -8,6 +8,8 @@ and then while it lives, every checker compares what the partitions show with wh
 transaction is over, and every group is delivered what is left.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any, Final
 
@@ -16,7 +18,9 @@ from pyroaring import BitMap64
 from goqueue import codec
 from goqueue.broker.partition import Partition
 from goqueue.delivery.commands import Ack as AckClaims
+from goqueue.model import limits
 from goqueue.model.errors import GoQueueError
+from goqueue.model.groups import Mode
 from goqueue.model.names import GroupNumber, TopicId
 from goqueue.model.publishing import Acks
 from goqueue.model.settings import Fsync
@@ -26,6 +30,7 @@ from goqueue.transactions.records import Participant
 from sim.checkers import (
     all_or_nothing,
     derived,
+    key_holds,
     outlived,
     read_committed,
     require,
@@ -37,8 +42,8 @@ from sim.clock import SimClock
 from sim.disk import CRASH_KINDS, Crashed, CrashKind, SimDisk
 from sim.rooms.deeds import Ack, Deeds, Value
 from sim.rooms.exchanges import Steps
-from sim.rooms.transaction_broker import Delivered, TransactionBroker
-from sim.rooms.writers import Team, World, Writer
+from sim.rooms.transaction_broker import Delivered, TransactionBroker, steps
+from sim.rooms.writers import Program, Team, World, Writer
 from sim.scheduler import Scheduler, Task
 from sim.trace import Trace
 
@@ -49,7 +54,22 @@ STEPS_TO_END: Final = 3000
 
 def run(rng: Random, trace: Trace) -> None:
     """One seed."""
-    TransactionsRoom(rng, trace).run()
+    with _small_limits(rng):
+        TransactionsRoom(rng, trace).run()
+
+
+@contextmanager
+def _small_limits(rng: Random) -> Iterator[None]:
+    """What is met after thousands of transactions is met after a few."""
+    usual = {name: getattr(limits, name) for name in ("TRANSACTIONS_REMEMBERED", "TRANSACTION_NUMBERS_RESERVED")}
+    small = dict.fromkeys(usual, 3) if rng.random() < 0.5 else usual
+    for name, value in small.items():
+        setattr(limits, name, value)
+    try:
+        yield
+    finally:
+        for name, value in usual.items():
+            setattr(limits, name, value)
 
 
 class TransactionsRoom:
@@ -78,7 +98,7 @@ class TransactionsRoom:
         self.writers.append(Writer(self.world, "bare", numbered=False))
         self.writers += [Writer(self.world, f"owner{number}", f"id{number}") for number in range(rng.randint(1, 2))]
         self.teams = [Team(self.world, f"team{number}") for number in range(rng.randint(0, 2))]
-        self.groups = GROUPS[: rng.randint(1, 2)]
+        self.groups = {group: rng.choice((Mode.SHARED, Mode.KEY)) for group in GROUPS[: rng.randint(1, 2)]}
 
     def _some_topics(self) -> list[Topic]:
         rng = self.rng
@@ -114,13 +134,23 @@ class TransactionsRoom:
     # Lives
 
     def run(self) -> None:
-        for _ in range(self.rng.randint(2, 4)):
-            try:
-                kind = self._live()
-            except Crashed:
-                kind = self.rng.choice(CRASH_KINDS)
-            self._crash(kind)
-        self._end()
+        try:
+            for _ in range(self.rng.randint(2, 4)):
+                try:
+                    kind = self._live()
+                except Crashed:
+                    kind = self.rng.choice(CRASH_KINDS)
+                self._crash(kind)
+            self._end()
+        finally:
+            self._die()
+
+    def _die(self) -> None:
+        """Nobody gets another turn."""
+        self.scheduler.stop()
+        if self.broker is not None:
+            self.broker.runner.die()
+        self.broker = None
 
     def _live(self) -> CrashKind:
         rng = self.rng
@@ -130,7 +160,8 @@ class TransactionsRoom:
             self.disk.crash_at(rng.randint(1, 200))
         elif plan < 0.7:
             self.dies_in = rng.randint(1, 60)
-        for writer in (*self.writers, *self.teams):
+        programs: list[Program] = [*self.writers, *self.teams]
+        for writer in programs:
             self.scheduler.spawn(writer.name, writer.live(broker), after=rng.choice((0, 10, 100)))
         for group in self.groups:
             self.scheduler.spawn(f"group{group}", self._consume(broker, group))
@@ -160,6 +191,7 @@ class TransactionsRoom:
         """A clean stop; what was known then is known after it."""
         self.scheduler.stop()
         broker.runner.die()
+        broker.runner.begun.clear()
         self.dies_in = None
         self.disk.crash_at(None)
         self.trace.event("close")
@@ -167,10 +199,7 @@ class TransactionsRoom:
 
     def _crash(self, kind: CrashKind) -> None:
         self.trace.event("crash", kind)
-        self.scheduler.stop()
-        if self.broker is not None:
-            self.broker.runner.die()
-        self.broker = None
+        self._die()
         self.dies_in = None
         self.up_before = self.uptime()
         self.stable = {}
@@ -214,6 +243,7 @@ class TransactionsRoom:
                     self.disk, self.clock, self.monotonic, self.topics, self._new_producer, self.rng, self.trace
                 )
                 broker.runner.simulate(self.rng, self._spawn, self._hazard)
+                self.broker = broker
                 self._meet(broker)
                 broker.runner.start()
                 self.disk.crash_at(None)
@@ -221,7 +251,6 @@ class TransactionsRoom:
                 break
             except Crashed:
                 self._crash(self.rng.choice(CRASH_KINDS))
-        self.broker = broker
         for deed in self.deeds.by_number.values():
             deed.lives_at = self.uptime()
         self._look(broker)
@@ -306,7 +335,11 @@ class TransactionsRoom:
         tries = dict(deliveries.delivery(group).tries.items())
         self.world.polls += 1
         self.leasing = True
-        given = broker.lease(group, part, self.world.polls, want)
+        seen = look_at(part, broker.partitions[part]) if self.groups[group] is Mode.KEY else None
+        held = set(deliveries.delivery(group).taken)
+        given = broker.lease(group, self.groups[group], part, self.world.polls, want)
+        if seen is not None:
+            key_holds.check(seen, held, given.values)
         self.leasing = False
         self.trace.event("leased", *given)
         all_or_nothing.check_outcomes(self.deeds, broker.runner.heard)
@@ -360,7 +393,7 @@ class TransactionsRoom:
         """What a broker does once a second, and what we do."""
         while True:
             yield self.rng.choice((200, 1000))
-            broker.runner.look()
+            yield from steps(broker.runner.look())
             self._look(broker)
 
     def _operate(self, broker: TransactionBroker) -> Task:

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from goqueue import codec
 from goqueue.broker.partition import Placed
 from goqueue.delivery.commands import Pledge
-from goqueue.model.errors import Conflict, GoQueueError, TransactionAborted, UnknownTransaction
+from goqueue.model.errors import Conflict, GoQueueError, TransactionAborted
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Extension, Producer, Record
 from goqueue.model.settings import Fsync
@@ -83,6 +83,10 @@ class Program:
         self.name = name
         self.rng = world.rng
 
+    def live(self, broker: TransactionBroker) -> Task:
+        """In one life of a broker."""
+        raise NotImplementedError
+
     def begin(self, broker: TransactionBroker, who: Who, name: str = "") -> Steps[Deed]:
         timeout_ms = self.rng.choice((700, 3000, 3000, 20_000))
         command = Begin(
@@ -92,8 +96,9 @@ class Program:
             name=name,
             timeout_ms=timeout_ms,
         )
+        last = self.world.deeds.epochs.get(who.transactional_id, 0)
         found = yield from steps(broker.runner.begin(command))
-        fenced.check(self.world.deeds, who.transactional_id, who.epoch, "a begin")
+        fenced.check(last, who, "a begin")
         known = self.world.deeds.by_number.get(found.number)
         require(known is None, "numbers", f"number {found.number} was given out twice")
         deed = Deed(found.number, began=self.world.uptime(), timeout_ms=timeout_ms, name=name)
@@ -130,7 +135,7 @@ class Program:
         found = runner.machine.by_number.get(deed.number)
         is_open = found is not None and found.is_open
         fenced.check_open(deed, closing=deed.number in runner.closing, is_open=is_open)
-        fenced.check(deeds, who.transactional_id, who.epoch, "a block")
+        fenced.check(deeds.epochs.get(who.transactional_id, 0), who, "a block")
         _check_placed(block, receipt.placed)
         self.taken(attempt, block)
         while receipt.durable_at is not None and partition.log.durable.value < receipt.durable_at:
@@ -157,7 +162,7 @@ class Program:
         if taken:
             runner.take_part(deed.number, partition)
             fenced.check_open(deed, closing=deed.number in runner.closing, is_open=True)
-            fenced.check(deeds, who.transactional_id, who.epoch, "an ack")
+            fenced.check(deeds.epochs.get(who.transactional_id, 0), who, "an ack")
         assert partition.sidecar is not None
         log, end = partition.sidecar.log, partition.sidecar.log.end_offset
         while log.settings.fsync is Fsync.EVERY and log.durable.value < end:
@@ -168,15 +173,18 @@ class Program:
     def commit(self, broker: TransactionBroker, attempt: Attempt, *, counted: bool) -> Steps[None]:
         """Whatever comes of it is remembered; also that nobody knows."""
         deed, who = attempt
+        last = self.world.deeds.epochs.get(who.transactional_id, 0)
         self.world.trace.event("commit", self.name, deed.number, counted)
         try:
             found = broker.machine.of(who, deed.number)
             messages, acks = (len(deed.written), len(deed.acks)) if counted else (None, None)
+            if counted and self.rng.random() < 0.2:
+                acks = None
             yield from steps(broker.runner.commit(found, messages=messages, acks=acks))
-        except (TransactionAborted, UnknownTransaction):
+        except TransactionAborted:
             self.world.deeds.tell(deed.number, False)
             raise
-        fenced.check(self.world.deeds, who.transactional_id, who.epoch, "a commit")
+        fenced.check(last, who, "a commit")
         self.world.deeds.tell(deed.number, True)
         self.world.trace.event("committed", self.name, deed.number)
 
@@ -316,6 +324,8 @@ class Writer(Program):
         self.who = Who(identity.producer_id, identity.epoch, self.transactional_id)
         deeds = self.world.deeds
         deeds.epochs[self.transactional_id] = identity.epoch
+        left = [found for found in broker.machine.open if found.transactional_id == self.transactional_id]
+        fenced.check_left([found.number for found in left if found.epoch < identity.epoch], self.transactional_id)
         for number in identity.aborted:
             if number in deeds.by_number:
                 deeds.tell(number, False)
@@ -327,7 +337,11 @@ class Writer(Program):
         """In a transaction that it left, or that has ended; perhaps as who it was before."""
         attempt = self.rng.choice(self.old)
         try:
-            if self.rng.random() < 0.75:
+            luck = self.rng.random()
+            if luck < 0.2 and attempt.who != self.who:
+                deed = yield from self.begin(broker, attempt.who)
+                self.old = [*self.old, Attempt(deed, attempt.who)][-_OLD:]
+            elif luck < 0.75:
                 yield from self._late_block(broker, attempt)
             elif attempt.deed.unsure or attempt.deed.unsure_acks:
                 yield from self.abort(broker, attempt)

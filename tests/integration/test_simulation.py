@@ -7,7 +7,7 @@ from sim.planted import BUGS
 from sim.rooms import ROOMS
 from sim.run import run_seed, run_seeds
 
-SEEDS = {"log": range(2000), "groups": range(300)}
+SEEDS = {"log": range(2000), "groups": range(300), "transactions": range(300)}
 SEEDS_TO_CATCH_A_BUG = range(300)
 
 
@@ -36,7 +36,7 @@ def test_planted_bug_is_caught_by_the_checker_that_is_there_for_it(bug: str) -> 
     assert run_seed(caught.seed, room=room, bug=bug) == caught
 
 
-@pytest.mark.parametrize(("room", "seeds"), [("log", 40), ("groups", 20)])
+@pytest.mark.parametrize(("room", "seeds"), [("log", 40), ("groups", 20), ("transactions", 20)])
 def test_same_seed_same_trace_in_any_process(room: str, seeds: int) -> None:
     here = list(run_seeds(range(seeds), room=room))
     elsewhere = list(run_seeds(range(seeds), room=room, jobs=2))
@@ -44,7 +44,7 @@ def test_same_seed_same_trace_in_any_process(room: str, seeds: int) -> None:
     assert len({result.digest for result in here}) == len(here)
 
 
-@pytest.mark.parametrize("bug", ["skip-fsync", "grant-early"])
+@pytest.mark.parametrize("bug", ["skip-fsync", "grant-early", "presumed-abort"])
 def test_a_failure_prints_the_seed_and_one_command_that_shows_it_again(
     bug: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,7 +56,9 @@ def test_a_failure_prints_the_seed_and_one_command_that_shows_it_again(
     assert "FAILED" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("room", "event"), [("log", " opened "), ("groups", " receive ")])
+@pytest.mark.parametrize(
+    ("room", "event"), [("log", " opened "), ("groups", " receive "), ("transactions", " committed ")]
+)
 def test_a_good_seed_exits_zero_and_shows_its_trace(room: str, event: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--room", room, "--seed", "1", "--trace"]) == 0
     first = capsys.readouterr().out

@@ -503,6 +503,26 @@ def test_what_a_crash_may_have_lost_stays_doubtful_over_a_clean_stop(tmp_path: P
     run_timed(work())
 
 
+def test_after_a_crash_a_commit_says_how_many_acks_there_were(tmp_path: Path) -> None:
+    """All of them may be lost; then nothing here tells that there were any."""
+
+    async def work() -> None:
+        clock = Clock()
+        async with consuming(tmp_path / "lives", clock=clock) as to:
+            await to.create()
+            writer = await Writer.make(to)
+            (await writer.begin()).put("one")
+            shutil.copytree(tmp_path / "lives", tmp_path / "left")
+        async with consuming(tmp_path / "left", clock=clock) as to:
+            with pytest.raises(Conflict, match="say with messages and acks"):
+                await writer.to_broker(to).commit(messages=1)
+            with pytest.raises(TransactionAborted, match="its writer says 1 and 2"):
+                await writer.commit(messages=1, acks=2)
+            assert await visible(to) == []
+
+    run_timed(work())
+
+
 def test_no_number_is_told_before_its_reservation_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a power cut would give it out twice, and what was written under it would be somebody else's."""
 

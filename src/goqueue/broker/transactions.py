@@ -8,7 +8,6 @@ its number, and so do the acks that are pledged to it. So nothing is lost with t
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from time import perf_counter
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pyroaring import BitMap64
@@ -209,8 +208,7 @@ class TransactionRunner:
         """Once a second: what was told and is durable by now is complete."""
         self._drop_orphans()
         complete = []
-        begun = perf_counter()
-        for number in list(self._told):
+        for count, number in enumerate(list(self._told), 1):
             if not self._is_told(number):
                 self._tell_one(number)
             left = self._told[number] = [each for each in self._told[number] if not _is_over(each)]
@@ -218,9 +216,8 @@ class TransactionRunner:
                 each.log.hasten()
             if not left and self._is_told(number):
                 complete.append(number)
-            if perf_counter() - begun > limits.TURN_S:
+            if count % limits.TOLD_AT_ONCE == 0:
                 await asyncio.sleep(0)
-                begun = perf_counter()
         if complete:
             self._submit(Complete(tuple(complete)))
             for number in complete:
@@ -362,7 +359,7 @@ class TransactionRunner:
                 f"{found.transaction_id} has {here[0]} messages and {here[1]} acks, its writer says {wanted[0]} and "
                 f"{wanted[1]}: the others were lost in a crash of the broker's machine, so it is aborted; do it again"
             )
-        if found.number in self._unsure and (messages is None or (acks is None and here[1])):
+        if found.number in self._unsure and (messages is None or acks is None):
             raise Conflict(
                 f"the broker stopped without warning while {found.transaction_id} was open, and may have lost some of "
                 "it; say with messages and acks how many it has, or abort it"
@@ -375,13 +372,23 @@ class TransactionRunner:
             log.warning("a transaction that is not complete will be aborted later", reason=str(error))
 
     async def commit_many(
-        self, name: str, token: int, numbers: Sequence[int], messages: Mapping[int, int] | None = None
+        self,
+        name: str,
+        token: int,
+        numbers: Sequence[int],
+        messages: Mapping[int, int] | None = None,
+        acks: Mapping[int, int] | None = None,
     ) -> Committed:
-        """All of them or none, once per token. `messages`: how many each has, by its writer; see `commit`."""
+        """All of them or none, once per token. `messages` and `acks`: how many each has, by its writer; see `commit`.
+
+        Of one whose messages are counted and acks are not, there are none.
+        """
         listed = tuple(dict.fromkeys(numbers))
         if not self.machine.check_many(name, token, listed):
+            counted = {number: (acks or {}).get(number, 0) for number in messages or {}}
             for number in listed:
-                self._check_whole(self.machine.transaction(number), (messages or {}).get(number), None)
+                found = self.machine.transaction(number)
+                self._check_whole(found, (messages or {}).get(number), counted.get(number))
         work = self._commit(
             listed,
             lambda parts: commands.CommitMany(name=name, token=token, numbers=listed, participants=parts),
@@ -439,12 +446,10 @@ class TransactionRunner:
 
     async def _tell(self, numbers: Iterable[int]) -> None:
         """What was decided. Others get a turn while there are many."""
-        begun = perf_counter()
-        for number in numbers:
+        for count, number in enumerate(numbers, 1):
             self._tell_one(number)
-            if perf_counter() - begun > limits.TURN_S:
+            if count % limits.TOLD_AT_ONCE == 0:
                 await asyncio.sleep(0)
-                begun = perf_counter()
 
     def _tell_one(self, number: int) -> None:
         """What cannot be told now is told later."""

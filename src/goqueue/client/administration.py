@@ -498,12 +498,18 @@ class AsyncAdministration(ABC):
     # ------------------------------------------------------------------ transactions
 
     async def commit_many(
-        self, name: str, number: int, transactions: Iterable[str], *, messages: Mapping[str, int] | None = None
+        self,
+        name: str,
+        number: int,
+        transactions: Iterable[str],
+        *,
+        messages: Mapping[str, int] | None = None,
+        acks: Mapping[str, int] | None = None,
     ) -> shapes.ManyCommitted:
         """Commit transactions that were begun under a name and prepared: all of them, or none.
 
         Numbers of a name only grow, and each is committed once: the same one again does nothing (`duplicate`), and
-        what is listed and open then is aborted. `messages` says how many each has. StaleToken for a lower number,
+        what is listed and open then is aborted. `messages` and `acks` say how many each has. StaleToken for a lower number,
         TransactionAborted or UnknownTransaction when one of them cannot be committed, Conflict if it has another name.
         """
         listed = to_list(
@@ -514,7 +520,7 @@ class AsyncAdministration(ABC):
             shapes.ManyCommitted,
             token={"name": name, "number": number},
             transactions=listed,
-            **given(messages=messages),
+            **given(messages=messages, acks=acks),
         )
 
     async def abort_transaction(self, transaction_id: str) -> shapes.TransactionsAborted:

@@ -89,6 +89,8 @@ TRANSACTIONS_REMEMBERED: Final = 10_000
 """Of those that have ended, for who asks again."""
 TRANSACTION_NUMBERS_RESERVED: Final = 1000
 """Made durable at a time, so that beginning a transaction costs no fsync."""
+TOLD_AT_ONCE: Final = 25
+"""Transactions whose partitions are told what was decided before others get a turn."""
 PRODUCER_SESSION_MS: Final = 30_000
 """A producer that was silent for so long is shown as gone. Its transaction goes on until its timeout."""
 

@@ -134,8 +134,12 @@ async def abort_transaction(service: Service, request: shapes.AbortTransaction) 
 
 async def commit_many(service: Service, request: shapes.CommitMany) -> shapes.ManyCommitted:
     numbers = [transaction_number(text) for text in request.transactions]
-    messages = {transaction_number(text): count for text, count in (request.messages or {}).items()}
-    done = await service.broker.transactions.commit_many(request.token.name, request.token.number, numbers, messages)
+    messages, acks = (
+        {transaction_number(text): count for text, count in (counts or {}).items()}
+        for counts in (request.messages, request.acks)
+    )
+    token = request.token
+    done = await service.broker.transactions.commit_many(token.name, token.number, numbers, messages, acks)
     return shapes.ManyCommitted(
         committed=True,
         duplicate=done.duplicate,

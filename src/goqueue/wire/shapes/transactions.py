@@ -118,6 +118,8 @@ class CommitMany(Request, frozen=True, kw_only=True):
     """None of them: the number is committed for a batch that has nothing."""
     messages: dict[TransactionId, Count] | None = None
     """By transaction, how many were published in it: none is committed when some were lost."""
+    acks: dict[TransactionId, Count] | None = None
+    """The same of acks; none, where `messages` names a transaction and this does not."""
 
 
 class ManyCommitted(Reply, frozen=True, kw_only=True):
