@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from pyroaring import BitMap64
 
 from goqueue import codec
-from goqueue.base.offset_sets import column, ranged, within
+from goqueue.base.offset_sets import column, ranged
 from goqueue.broker.partition import Partition
 from goqueue.broker.publish import Publisher
 from goqueue.broker.read import PartitionReader
@@ -83,6 +83,10 @@ class Shelf(Store):
         log = Log.open(directory, disk=self.disk, settings=settings, views=views, on_dirty=self._on_dirty)
         self.logs.append(log)
         return log
+
+    def sync_urgent(self) -> None:
+        while self.urgent:
+            self.urgent.pop().sync()
 
     def _on_dirty(self, log: Log, urgent: bool) -> None:
         if urgent and log not in self.urgent:
@@ -335,10 +339,8 @@ class TransactionBroker:
         chunk = partition.log.read(wanted.first, max_bytes=_READ_AHEAD_BYTES, to_offset=wanted.end)
         following = max(chunk.next_offset, wanted.first + 1)
         scan = codec.scan(chunk.data)
-        if wanted.only is not None:
-            selection.feed_some(scan, within(wanted.only, 0, following), delivery, deliveries)
-        else:
-            selection.feed(scan, following, delivery, deliveries, first=wanted.first)
+        runs = codec.transaction_runs(chunk.data, scan)
+        selection.feed(wanted, scan, following, runs, delivery, deliveries)
 
     def _pass_hole(self, group: GroupNumber, partition: Partition) -> None:
         sidecar, deliveries = partition.sidecar, partition.deliveries

@@ -245,7 +245,8 @@ class TransactionsRoom:
                 broker.runner.simulate(self.rng, self._spawn, self._hazard)
                 self.broker = broker
                 self._meet(broker)
-                broker.runner.start()
+                for _ in steps(broker.runner.start()):
+                    broker.shelf.sync_urgent()
                 self.disk.crash_at(None)
                 self.dies_in = None
                 break

@@ -25,7 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from goqueue import AsyncClient
 from tests.chaos.broker_kill import free_doors
@@ -248,7 +248,7 @@ class Scene:
             worker.kill()
 
 
-async def _values(wire: str, isolation: str) -> list[bytes]:
+async def _values(wire: str, isolation: Literal["read_committed", "read_uncommitted"]) -> list[bytes]:
     async with AsyncClient(wire) as client, client.reader(OUTPUTS, isolation=isolation) as reader:
         return [each.value or b"" async for each in reader]
 

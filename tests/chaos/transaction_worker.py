@@ -10,9 +10,10 @@ import random
 import sys
 from typing import Final
 
-from goqueue import AsyncClient, GoQueueError, ProducerFenced
+from goqueue import AsyncClient, GoQueueError
 from goqueue.client.consumer import AsyncConsumer
 from goqueue.client.producer import AsyncProducer
+from goqueue.model.errors import ProducerFenced
 
 GROUP: Final = "transformers"
 INPUTS: Final = "inputs"
@@ -35,7 +36,7 @@ def result_of(value: bytes) -> bytes:
 
 async def work(wire: str, transactional_id: str, mode: str, dice: random.Random) -> None:
     done = asyncio.Event()
-    asyncio.get_running_loop().add_reader(0, lambda: sys.stdin.buffer.read1(1) or done.set())
+    asyncio.get_running_loop().add_reader(0, done.set)  # nothing is ever said to it: the end is all that can come
     async with (
         AsyncClient(wire) as client,
         client.producer(transactional_id=transactional_id) as producer,

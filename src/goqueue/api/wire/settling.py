@@ -5,6 +5,7 @@ more is refused, row by row; a request fails as a whole only when something coul
 not to a transaction that its writer has open.
 """
 
+from functools import partial
 from hmac import compare_digest
 from typing import Final, NamedTuple
 
@@ -49,18 +50,15 @@ def settle(broker: Broker, request: SettleRequest) -> Settled:
         if _is_same(token, broker.handles.token(topic_id, partition, group, poll)):
             claims.append(Claim(group, topic_id, partition, poll, _gather(ranges)))
             places.append(place)
-    outcomes, pending = broker.settlement.settle(_verdict(request), claims)
+    outcomes, pending = broker.settlement.settle(_verdict(broker, request), claims)
     failure: GoQueueError | None = None
-    for place, claim, outcome in zip(places, claims, outcomes, strict=True):
+    for place, outcome in zip(places, outcomes, strict=True):
         if outcome.error is None:
             bad = outcome.refused
             if bad and request.action is Action.ACK_AGAIN and outcome.partition is not None:
                 bad = outcome.partition.deliveries.not_settled(group, bad)
-            if request.writer is not None and outcome.partition is not None:
-                if bad and request.action is Action.PLEDGE_AGAIN:
-                    bad = bad - outcome.partition.deliveries.delivery(group).pledged(request.argument)
-                if len(bad) < len(claim.offsets):
-                    broker.transactions.take_part(request.argument, outcome.partition)
+            if bad and request.action is Action.PLEDGE_AGAIN and outcome.partition is not None:
+                bad = bad - outcome.partition.deliveries.delivery(group).pledged(request.argument)
             refused[place] = tuple(runs(bad)) if bad else ()
         elif not isinstance(outcome.error, StaleHandle):
             failure = outcome.error
@@ -78,7 +76,7 @@ def _gather(ranges: tuple[OffsetRange, ...]) -> BitMap64:
     return offsets
 
 
-def _verdict(request: SettleRequest) -> Verdict:
+def _verdict(broker: Broker, request: SettleRequest) -> Verdict:
     argument = request.argument
     if request.action in (Action.ACK, Action.ACK_AGAIN):
         return verdicts.ACK
@@ -87,7 +85,7 @@ def _verdict(request: SettleRequest) -> Verdict:
     if request.action is Action.REJECT:
         return verdicts.reject(request.reason)
     if request.writer is not None:
-        return verdicts.pledge(argument)
+        return verdicts.pledge(argument, partial(broker.transactions.take_part, argument))
     if request.action is Action.RELEASE:
         return verdicts.RELEASE
     return verdicts.extend(argument)

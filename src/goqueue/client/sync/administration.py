@@ -498,8 +498,9 @@ class Administration(ABC):
         """Commit transactions that were begun under a name and prepared: all of them, or none.
 
         Numbers of a name only grow, and each is committed once: the same one again does nothing (`duplicate`), and
-        what is listed and open then is aborted. `messages` and `acks` say how many each has. StaleToken for a lower number,
-        TransactionAborted or UnknownTransaction when one of them cannot be committed, Conflict if it has another name.
+        what is listed and open then is aborted. `messages` and `acks` say how many each has. StaleToken for a lower
+        number, TransactionAborted or UnknownTransaction when one of them cannot be committed, Conflict if one has
+        another name.
         """
         listed = to_list(
             "transactions", transactions, lambda each: isinstance(each, str), "a list of ids", or_empty=True
