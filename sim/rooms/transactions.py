@@ -405,7 +405,7 @@ class TransactionsRoom:
             if luck < 0.3:
                 yield from broker.snapshot(self.rng.choice((None, partition)))
             elif luck < 0.6:
-                yield from self._clean(part, partition)
+                self.scheduler.spawn("clean", self._clean(part, partition))
             elif luck < 0.85:
                 partition.log.roll()
             elif luck < 0.9:
@@ -416,8 +416,7 @@ class TransactionsRoom:
     def _clean(self, part: Participant, partition: Partition) -> Steps[None]:
         """It runs aside: what it is told may be a little old when it begins."""
         now, times = self.clock.now, partition.due_times
-        if self.rng.random() < 0.5:
-            yield self.rng.choice((0, 5, 30))
+        yield self.rng.choice((0, 0, 5, 100, 300))
         before = look_at(part, partition)
         sealed = partition.log.segments[-1].base
         values: dict[int, Value] = {offset: before.value(offset) for offset in before.records if offset < sealed}

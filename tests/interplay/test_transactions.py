@@ -462,6 +462,29 @@ def test_what_was_aborted_stays_hidden_after_a_restart_and_after_every_view_is_d
     run_timed(work())
 
 
+@pytest.mark.parametrize("policy", [CleanupPolicy.DELETE, CleanupPolicy.COMPACT])
+def test_the_cleaner_leaves_alone_what_was_sealed_after_it_was_told_what_is_open(
+    tmp_path: Path, policy: CleanupPolicy
+) -> None:
+    """It runs aside, and may take long."""
+
+    async def work() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(cleanup_policy=policy, retention_bytes=0)
+            partition, writer = to.partition(), await Writer.make(to)
+            to.send(message("old", key="k"))
+            times = partition.due_times
+            (await writer.begin()).put("open", key="k")
+            partition.log.roll()
+            partition.log.sync()
+            clean(partition.log, to.clock(), times)
+            assert await visible(to, uncommitted=True) == ["old", "open"]
+            await writer.abort()
+            assert await visible(to) == ["old"]
+
+    run_timed(work())
+
+
 # --- restart
 
 

@@ -178,12 +178,17 @@ class Partition:
     def due_times(self) -> DueTimes:
         """As they are now, for the cleaner, which runs in another thread."""
         pending, open_ones = self.delays.pending.copy(), self.transactions.uncommitted.copy()
-        hidden = self.transactions.hidden
+        hidden, end = self.transactions.hidden, self.log.end_offset
         if self.sidecar is None:
-            return DueTimes(cancelled=hidden.copy(), pending=pending, uncommitted=open_ones)
+            return DueTimes(cancelled=hidden.copy(), pending=pending, uncommitted=open_ones, end=end)
         deliveries = self.deliveries
         return DueTimes(
-            dict(deliveries.moved), deliveries.cancelled | hidden, pending, deliveries.taken, uncommitted=open_ones
+            dict(deliveries.moved),
+            deliveries.cancelled | hidden,
+            pending,
+            deliveries.taken,
+            uncommitted=open_ones,
+            end=end,
         )
 
     def change_settings(self, topic: Topic, settings: LogSettings) -> None:

@@ -91,6 +91,8 @@ def _retain(log: Log, now: int, times: DueTimes, report: CleanReport) -> None:
     living: set[int] = set()
     doomed: list[SealedSegment] = []
     for entry, cutoff in list(_expired(log, now)):
+        if entry.end > times.end:  # sealed meanwhile
+            break
         survivors = _awaited(log, entry, cutoff, times)
         survivors += _markers(_transactions(log, entry), survivors, living)
         if not survivors and not _carries(log, entry):
@@ -212,13 +214,19 @@ class _Window(NamedTuple):
 
 
 def _compact(log: Log, now: int, times: DueTimes, report: CleanReport) -> None:
+    if all(entry.traits & Trait.COMPACTED for entry in log.sealed):
+        return
     young = now - log.settings.tombstone_retention_ms
     is_pending = partial(_is_pending, now, times)
     pending = _pending_keys(log, now, times)
     living = _living(log)
     waiting: set[int] = set()
     start = 0
-    while dirty := [entry for entry in log.sealed if entry.base >= start and not entry.traits & Trait.COMPACTED]:
+    while dirty := [
+        entry
+        for entry in log.sealed
+        if entry.base >= start and entry.end <= times.end and not entry.traits & Trait.COMPACTED
+    ]:
         window = _gather(log, dirty, pending, living, times, is_pending, young)
         waiting |= window.waiting
         for group in _groups(log, [entry for entry in log.sealed if entry.end <= window.end]):

@@ -14,6 +14,7 @@ from goqueue import codec
 from goqueue.base.offset_sets import column, within
 from goqueue.codec import Field, Scan
 from goqueue.io.disk import Buffer
+from goqueue.model import limits
 from goqueue.storage.views import View
 
 
@@ -22,10 +23,10 @@ class DueTimes:
 
     One that is pending is not due, whatever the wall's clock shows: that clock may have stepped. One that is held was
     delivered to somebody, and can still be given back or become a dead letter. Of one that is uncommitted nobody knows
-    yet whether it counts. What was aborted is cancelled.
+    yet whether it counts. What was aborted is cancelled. Nothing is known of records from `end` on.
     """
 
-    __slots__ = ("_cancelled", "_held", "_moved", "_pending", "_uncommitted")
+    __slots__ = ("_cancelled", "_held", "_moved", "_pending", "_uncommitted", "end")
 
     def __init__(
         self,
@@ -34,12 +35,14 @@ class DueTimes:
         pending: BitMap64 | None = None,
         held: BitMap64 | None = None,
         uncommitted: BitMap64 | None = None,
+        end: int = limits.MAX_OFFSET,
     ) -> None:
         self._moved = {} if moved is None else moved
         self._cancelled = BitMap64() if cancelled is None else cancelled
         self._pending = BitMap64() if pending is None else pending
         self._held = BitMap64() if held is None else held
         self._uncommitted = BitMap64() if uncommitted is None else uncommitted
+        self.end = end
 
     def of(self, offset: int, deliver_at: int) -> int:
         """By the wall's clock. 0 for one that is never delivered: then it need not be kept for that."""
