@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from goqueue import AsyncClient
+from goqueue.model.errors import UnknownGroup
 from tests.chaos.broker_kill import free_doors
 from tests.chaos.ledger import Lost, Phantom, Violation
 from tests.chaos.spawn import ROOT
@@ -210,7 +211,10 @@ class Scene:
         zombie.wait_until_fenced()
 
     def _lag(self) -> int:
-        return int(self.ask("group_lag", group=GROUP)["total_lag"])
+        try:
+            return int(self.ask("group_lag", group=GROUP)["total_lag"])
+        except UnknownGroup:  # nobody has joined yet
+            return self.inputs
 
     def finish(self) -> int:
         """Until all is done; then it must be done once. How many results nobody may see."""
