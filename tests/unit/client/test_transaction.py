@@ -73,7 +73,7 @@ async def staged(path: Path, *, partitions: int = 2, **settings: Any) -> AsyncIt
 
 
 @contextmanager
-def fails(kind: type[Exception], match: str = "") -> Iterator[pytest.ExceptionInfo[Exception]]:
+def fails(kind: type[Exception], match: str | None = None) -> Iterator[pytest.ExceptionInfo[Exception]]:
     with pytest.raises(kind, match=match) as caught:
         yield caught
 
