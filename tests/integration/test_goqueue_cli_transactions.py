@@ -85,7 +85,6 @@ def test_a_token_is_the_last_number_that_was_committed(terminal: Terminal) -> No
         (("describe", "txn-999"), 1, "txn list shows those there are"),
         (("abort", "seventeen"), 2, "ID is 'seventeen', which is not written as it may be"),
         (("describe", "seventeen"), 1, "is no transaction id"),
-        (("token", "a b"), 2, "NAME is 'a b'"),
         (("list", "--name", "a b"), 2, "--name is 'a b'"),
         (("list", "--limit", "0"), 2, "--limit is 0"),
         (("list", "--state", "gone"), 2, "gone"),
