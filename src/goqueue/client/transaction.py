@@ -94,7 +94,11 @@ class TransactionStage:
                 self.hear(error)
             raise
         if self._outlet is not None and self._outlet[0] is not begun.identity:
-            await self._throw_away(_lost())
+            try:
+                await self._throw_away(_lost())
+            except BaseException:  # cancelled: nobody will know of what was begun
+                self._current = self.writer.identity = None
+                raise
         if self._outlet is None:
             self._outlet = begun.identity, self._make_outlet(begun.identity)
         outlet = self._outlet[1]

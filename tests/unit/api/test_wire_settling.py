@@ -32,6 +32,7 @@ from tests.support.loop import turns
 from tests.unit.broker.consumers import GROUP, TOPIC, Consumers, consuming, deliveries_of, numbered, texts
 from tests.unit.broker.moved_time import run_timed
 from tests.unit.broker.test_poll import consume
+from tests.unit.broker.writers import Writer
 
 Ranges = tuple[OffsetRange, ...]
 
@@ -119,9 +120,16 @@ class Settling:
         return found
 
     def send(
-        self, action: Action, claims: list[Claim], *, argument: int = NO_ARGUMENT, reason: str = "", group: int = 1
+        self,
+        action: Action,
+        claims: list[Claim],
+        *,
+        argument: int = NO_ARGUMENT,
+        reason: str = "",
+        group: int = 1,
+        writer: settles.Writer | None = None,
     ) -> None:
-        payload = bytearray(SettleRequest(action, group, claims, argument, reason).pack())
+        payload = bytearray(SettleRequest(action, group, claims, argument, reason, writer).pack())
         self._requests.handle(SETTLE_BLOCK, len(self.connection.sent), memoryview(payload), perf_counter())
         payload[:] = bytes(len(payload))  # the memory is the door's again
 
@@ -222,6 +230,51 @@ def test_what_is_extended_is_held_longer(tmp_path: Path) -> None:
         assert await door.to.texts(member) == ["m0", "m1"]
 
     settle(tmp_path, scenario, visibility_ms=10_000)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_what_is_pledged_is_settled_if_the_transaction_is_committed(tmp_path: Path, commits: bool) -> None:
+    async def scenario(door: Settling, polled: Polled, member: str) -> None:
+        writer = await (await Writer.make(door.to)).begin()
+        pledge: dict[str, Any] = {
+            "argument": writer.number,
+            "writer": settles.Writer(writer.producer_id, writer.epoch),
+        }
+        assert door.settle(Action.PLEDGE, door.claims(polled, ((0, 3),)), **pledge) == [()]
+        assert door.settle(Action.ACK, door.claims(polled, ((2, 4),))) == [((2, 3),)], "it is the transaction's"
+        assert door.settle(Action.EXTEND, door.claims(polled, ((0, 3),)), argument=1000) == [((0, 3),)]
+        assert door.settle(Action.PLEDGE, door.claims(polled, ((0, 5),)), **pledge) == [((0, 4),)]
+        assert door.settle(Action.PLEDGE_AGAIN, door.claims(polled, ((0, 5),)), **pledge) == [((3, 4),)]
+        assert [part.acks for part in door.broker.transactions.parts(writer.transaction)] == [4]
+        if commits:
+            await writer.commit(messages=0, acks=4)
+            assert (await door.to.lag())[0].lag == 0
+        else:
+            await writer.abort()
+            assert await door.to.texts(member) == ["m0", "m1", "m2", "m4"]
+
+    settle(tmp_path, scenario)
+
+
+def test_a_pledge_to_what_is_not_open_or_somebody_elses_is_refused_as_a_whole(tmp_path: Path) -> None:
+    async def scenario(door: Settling, polled: Polled, member: str) -> None:
+        writer = await (await Writer.make(door.to, "t")).begin()
+        other = await (await Writer.make(door.to)).begin()
+
+        def refusal(number: int, who: Writer) -> str:
+            name = settles.Writer(who.producer_id, who.epoch)
+            door.send(Action.PLEDGE, door.claims(polled), argument=number, writer=name)
+            return door.refusal
+
+        assert refusal(writer.number, other) == "conflict"
+        assert refusal(999, writer) == "unknown_transaction"
+        await other.abort()
+        assert refusal(other.number, other) == "transaction_aborted"
+        await Writer.make(door.to, "t")
+        assert refusal(writer.number, writer) == "producer_fenced"
+        assert door.settle(Action.ACK, door.claims(polled)) == [()], "nothing was taken"
+
+    settle(tmp_path, scenario)
 
 
 def test_rows_of_one_partition_and_of_several_go_together(tmp_path: Path) -> None:

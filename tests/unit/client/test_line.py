@@ -13,6 +13,7 @@ from goqueue.model.errors import (
     OutOfSequence,
     RequestTimeout,
     StorageFailed,
+    TransactionAborted,
     Unavailable,
     UnknownProducer,
     UnknownTopic,
@@ -330,3 +331,24 @@ def test_failing_a_line_gives_each_block_an_error_of_its_own_and_leaves_doubt_ab
     assert [type(each) for each in failures] == [Unavailable, Unavailable, OutOfSequence, OutOfSequence]
     assert [str(each) for each in failures[2:]] == ["something is missing"] * 2
     assert len({id(each) for each in failures}) == 4
+
+
+def test_of_an_aborted_transaction_nothing_is_in_doubt() -> None:
+    line = Line(7, 0)
+    line.identity = Identity(5, 0)
+    heard: list[object] = []
+
+    class Heard(Block):
+        def finish(self, outcome: object) -> None:
+            heard.append(outcome)
+
+    block = Heard(b"", 1)
+    line.waiting.append(block)
+    line.take()
+    line.on_answer(block, Unavailable("no answer"))
+    line.settle()
+    line.take()
+    aborted = TransactionAborted("it was open for too long")
+    line.on_answer(block, aborted)
+    line.settle()
+    assert heard == [aborted]

@@ -17,6 +17,7 @@ from goqueue.model.errors import (
     GoQueueError,
     InvalidRequest,
     RequestTimeout,
+    TransactionAborted,
     Unavailable,
     UnknownPartition,
     UnknownTopic,
@@ -364,3 +365,76 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_away_for_a_while(tmp_path
         producer.close()
         assert values(client, "orders") == expected
         client.close()
+
+
+# --- transactions
+
+
+def committed(client: Client, topic: str) -> list[str | None]:
+    with client.reader(topic) as reader:
+        return sorted([message.text for message in reader], key=str)
+
+
+def test_a_transaction_is_committed_at_the_end_of_with_or_aborted(client: Client, topic: str) -> None:
+    with client.producer(transactional_id=topic) as producer:
+        with producer.transaction(timeout="30s") as transaction:
+            for number in range(5):
+                producer.enqueue(topic, str(number), key=str(number))
+            assert producer.send(topic, "sent").offset is not None
+            assert committed(client, topic) == []
+            assert client.describe_transaction(transaction.transaction_id).transactional_id == topic
+        assert committed(client, topic) == ["0", "1", "2", "3", "4", "sent"]
+
+        def fail() -> None:
+            with producer.transaction():
+                producer.enqueue(topic, "lost")
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        with producer.transaction() as transaction:
+            producer.enqueue(topic, "aborted")
+            transaction.abort()
+        with producer.transaction() as transaction:
+            producer.enqueue(topic, "again")
+            transaction.commit()
+            producer.enqueue(topic, "outside")
+            producer.flush()
+        assert committed(client, topic) == ["0", "1", "2", "3", "4", "again", "outside", "sent"]
+
+
+def test_messages_are_acked_in_a_transaction(client: Client, topic: str) -> None:
+    with client.producer() as producer, client.consumer(f"of-{topic}", [topic]) as consumer:
+        for number in range(6):
+            producer.enqueue(topic, str(number), key=str(number))
+        producer.flush()
+        left = 6
+        while left:
+            batch = consumer.poll(4, timeout=PATIENCE_S)
+            with producer.transaction() as transaction:
+                transaction.ack(batch[0])
+                transaction.ack(batch[1:])
+            left -= len(batch)
+        consumer.flush()
+        assert client.group_lag(f"of-{topic}").total_lag == 0
+
+
+def test_prepared_transactions_are_committed_by_the_client(client: Client, topic: str) -> None:
+    with client.producer() as producer, producer.transaction(name=topic) as transaction:
+        producer.enqueue(topic, "a")
+        transaction_id, messages = transaction.prepare()
+        assert messages == 1
+    assert client.transactions(name=topic).transactions[0].state == "ongoing"
+    client.commit_many(topic, 1, [transaction_id], messages={transaction_id: messages})
+    assert committed(client, topic) == ["a"]
+    assert client.transaction_token(topic).number == 1
+
+
+def test_what_waited_for_room_while_its_transaction_ended_is_not_in_the_next(client: Client, topic: str) -> None:
+    with client.producer(batch_bytes=16 * KIB, buffer_bytes=32 * KIB) as producer:
+        with producer.transaction():
+            producer.send(topic, "a")
+        sender = producer._inner.outlet.sender
+        with pytest.raises(TransactionAborted, match="has ended while this message waited"):
+            sender.check_transaction(17)
+        sender.check_transaction(None)

@@ -73,9 +73,13 @@ async def staged(path: Path, *, partitions: int = 2, **settings: Any) -> AsyncIt
 
 
 @contextmanager
-def fails(kind: type[Exception], match: str = "") -> Iterator[pytest.ExceptionInfo[Exception]]:
+def fails(kind: type[Exception], match: str | None = None) -> Iterator[pytest.ExceptionInfo[Exception]]:
     with pytest.raises(kind, match=match) as caught:
         yield caught
+
+
+def fail() -> None:
+    raise ZeroDivisionError
 
 
 def enqueue(producer: AsyncProducer, *values: str, topic: str = "orders") -> None:
@@ -178,7 +182,7 @@ def test_after_an_error_nothing_of_it_counts(tmp_path: Path) -> None:
                 async with producer.transaction():
                     await producer.send("orders", "sent")
                     enqueue(producer, "enqueued")
-                    raise ZeroDivisionError
+                    fail()
             async with producer.transaction():
                 enqueue(producer, "again")
             assert await stage.values() == ["again"]
@@ -195,7 +199,7 @@ def test_what_was_not_answered_when_it_is_aborted_fails_and_is_nowhere(tmp_path:
                     enqueue(producer, *map(str, range(100)))
                     early = asyncio.create_task(producer.send("bills", "early"))
                     await asyncio.sleep(0)
-                    raise ZeroDivisionError
+                    fail()
             with pytest.raises(TransactionAborted, match="was aborted"):
                 await early
             async with producer.transaction():
@@ -284,6 +288,32 @@ def test_closing_a_producer_aborts_what_is_open(tmp_path: Path) -> None:
             )
             with pytest.raises(Unavailable, match="closed"):
                 producer.enqueue("orders", "b")
+
+    run(go())
+
+
+def test_a_begin_that_is_given_up_leaves_the_producer_free(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with staged(tmp_path) as stage, stage.client.producer(transactional_id="t") as producer:
+            runner = stage.server.broker.transactions
+            begin, asked = runner.begin, asyncio.Event()
+
+            async def hang(command: Any) -> Any:
+                await begin(command)
+                asked.set()
+                await asyncio.Event().wait()
+
+            runner.begin = hang  # type: ignore[method-assign]
+            beginning = asyncio.create_task(producer.transaction().__aenter__())
+            await asked.wait()
+            beginning.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await beginning
+            runner.begin = begin  # type: ignore[method-assign]
+            async with producer.transaction():
+                enqueue(producer, "a")
+            assert await stage.values() == ["a"]
+            assert (await stage.client.transaction_stats()).aborted["reinitialised"] == 1
 
     run(go())
 
@@ -666,7 +696,7 @@ def test_acks_of_an_aborted_one_are_delivered_again(tmp_path: Path) -> None:
                 with fails(ZeroDivisionError):
                     async with producer.transaction() as transaction:
                         await transaction.ack(await consumer.poll(2, timeout=WAIT_S))
-                        raise ZeroDivisionError
+                        fail()
                 again = await take(consumer, 2)
                 assert [message.text for message in again] == ["a", "b"]
                 async with producer.transaction() as transaction:
@@ -760,7 +790,7 @@ def test_a_reader_ends_in_front_of_an_open_one_and_one_that_follows_goes_on(tmp_
             with fails(ZeroDivisionError):
                 async with producer.transaction():
                     await producer.send("orders", "d")
-                    raise ZeroDivisionError
+                    fail()
             assert await stage.values() == ["a", "b", "c"], "it steps over what was aborted, and over markers"
             assert await stage.values(from_offset=4) == []
             assert await stage.values(isolation="read_uncommitted") == ["a", "b", "c", "d"]

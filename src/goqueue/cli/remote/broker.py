@@ -55,7 +55,7 @@ class Broker:
         try:
             return await self.call_plainly(operation, fields)
         except GoQueueError as error:
-            raise await explain(error, fields, self._look_up) from None
+            raise await explain(error, fields, self._look_up, operation) from None
 
     async def call_plainly(self, operation: str, fields: dict[str, Any]) -> dict[str, Any]:
         """The same, with errors that speak of fields."""

@@ -45,6 +45,14 @@ _TYPED: Final = {
     "value": "--to",
 }
 """Of fields that are called otherwise than their options, or are typed without one."""
+_TYPED_IN: Final = {
+    ("abort_transaction", "name"): "--name",
+    ("abort_transaction", "transaction_id"): "ID",
+    ("describe_transaction", "transaction"): "ID",
+    ("list_transactions", "name"): "--name",
+    ("transaction_token", "name"): "NAME",
+}
+"""The same, where it depends on the operation."""
 
 
 def unreachable(error: GoQueueError, address: str, source: str) -> GoQueueError:
@@ -68,7 +76,7 @@ def _why(error: GoQueueError) -> str:
     return ": nothing listens there" if cause.errno == errno.ECONNREFUSED else f": {cause.strerror or cause}"
 
 
-async def explain(error: GoQueueError, fields: dict[str, Any], look_up: LookUp) -> GoQueueError:
+async def explain(error: GoQueueError, fields: dict[str, Any], look_up: LookUp, operation: str = "") -> GoQueueError:
     """A better error of the same class, or the same one. Never fails itself."""
     try:
         if isinstance(error, UnknownTopic):
@@ -85,7 +93,7 @@ async def explain(error: GoQueueError, fields: dict[str, Any], look_up: LookUp) 
     if isinstance(error, UnknownTransaction):
         return type(error)(f"{error}; goqueue-cli txn list shows those there are")
     if isinstance(error, InvalidRequest) and error.field is not None:
-        return rename(error, _typed_as(error.field), fields)
+        return rename(error, _TYPED_IN.get((operation, error.field)) or _typed_as(error.field), fields)
     return error
 
 

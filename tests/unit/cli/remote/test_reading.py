@@ -30,6 +30,36 @@ class ShrunkBroker(Broker):
         }
 
 
+class HeldUpBroker(Broker):
+    """Has an open transaction behind its first message, and gives a page of nothing on the way."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    async def call(self, operation: str, **fields: Any) -> dict[str, Any]:
+        if operation == "describe_topic":
+            return {"partition_offsets": {"0": {"latest": 5, "stable": 3}}}
+        self.asked.append(fields)
+        offset, end = fields.get("offset", 0), 5 if "isolation" in fields else 3
+        if offset == 0:
+            return {"messages": [], "next_offset": 2}
+        found = [{"offset": each, "value": str(each), "timestamp": ""} for each in range(offset, end)]
+        return {"messages": found, "next_offset": end}
+
+
+@pytest.mark.parametrize(("uncommitted", "found"), [(False, ["2"]), (True, ["2", "3", "4"])])
+def test_reading_ends_in_front_of_an_open_transaction(uncommitted: bool, found: list[str]) -> None:
+    broker = HeldUpBroker()
+
+    async def go() -> list[str]:
+        wanted = Range(uncommitted=uncommitted)
+        return [message["value"] async for page in read(broker, "orders", wanted) for message in page]
+
+    assert asyncio.run(go()) == found
+    assert len(broker.asked) == 2, "nothing is asked for behind the end"
+    assert all(("isolation" in fields) is uncommitted for fields in broker.asked)
+
+
 def test_who_follows_skips_nothing_when_offsets_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_LOOK_AGAIN_S", 0.0)
 
