@@ -126,7 +126,11 @@ class Worker:
             self._process.kill()
             self._process.wait()
             raise Left(f"{self.transactional_id} did not end") from None
-        self._listener.join()
+        finally:
+            self._listener.join()
+            for end in (self._process.stdin, self._process.stdout):
+                assert end is not None
+                end.close()
 
 
 class Scene:
