@@ -345,16 +345,16 @@ class TransactionRunner:
     async def commit(self, found: Transaction, *, messages: int | None = None, acks: int | None = None) -> Committed:
         """With `messages` and `acks`, as many as its writer knows of: nothing may have been lost."""
         if found.is_open:
-            self._check_whole(found, messages, acks)
+            await self._check_whole(found, messages, acks)
         work = self._commit((found.number,), lambda parts: commands.Commit(found.number, parts))
         return await self._finished(work)
 
-    def _check_whole(self, found: Transaction, messages: int | None, acks: int | None) -> None:
+    async def _check_whole(self, found: Transaction, messages: int | None, acks: int | None) -> None:
         has = self.parts(found)
         here = sum(part.messages for part in has), sum(part.acks for part in has)
         wanted = here[0] if messages is None else messages, here[1] if acks is None else acks
         if wanted != here:
-            self._spawn(self._abort_quietly((found.number,)))
+            await self._finished(self._abort((found.number,), AbortReason.LOST))
             raise TransactionAborted(
                 f"{found.transaction_id} has {here[0]} messages and {here[1]} acks, its writer says {wanted[0]} and "
                 f"{wanted[1]}: the others were lost in a crash of the broker's machine, so it is aborted; do it again"
@@ -364,12 +364,6 @@ class TransactionRunner:
                 f"the broker stopped without warning while {found.transaction_id} was open, and may have lost some of "
                 "it; say with messages and acks how many it has, or abort it"
             )
-
-    async def _abort_quietly(self, numbers: tuple[int, ...]) -> None:
-        try:
-            await self._abort(numbers, AbortReason.LOST)
-        except GoQueueError as error:  # its timeout aborts it
-            log.warning("a transaction that is not complete will be aborted later", reason=str(error))
 
     async def commit_many(
         self,
@@ -388,7 +382,7 @@ class TransactionRunner:
             counted = {number: (acks or {}).get(number, 0) for number in messages or {}}
             for number in listed:
                 found = self.machine.transaction(number)
-                self._check_whole(found, (messages or {}).get(number), counted.get(number))
+                await self._check_whole(found, (messages or {}).get(number), counted.get(number))
         work = self._commit(
             listed,
             lambda parts: commands.CommitMany(name=name, token=token, numbers=listed, participants=parts),

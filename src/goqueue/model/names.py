@@ -26,6 +26,7 @@ LOG_FILE: Final = re.compile(rf"log\.state(\.tmp)?|synced|(?!\d{{20}}\{DLQ_SUFFI
 a topic called by twenty digits may have dead letters, too."""
 _GROUP_NAME: Final = re.compile(GROUP_PATTERN[1:-1])
 _TOPIC_NAME: Final = re.compile(TOPIC_PATTERN[1:-1])
+_TRANSACTION_NAME: Final = re.compile(TRANSACTION_NAME_PATTERN[1:-1])
 
 
 def check_topic_name(name: str) -> None:
@@ -57,6 +58,15 @@ def check_group_name(name: str) -> None:
         raise InvalidRequest(
             f"{name[:80]!r} cannot name a group: use letters, digits, '.', '_' and '-', at most "
             f"{limits.MAX_GROUP_NAME} of them"
+        )
+
+
+def check_transaction_name(name: str) -> None:
+    """Refuse what cannot name transactions that are committed together."""
+    if not _TRANSACTION_NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"{name[:80]!r} cannot name transactions: use letters, digits, '.', '_', ':' and '-', at most "
+            f"{limits.MAX_TRANSACTIONAL_ID} of them"
         )
 
 

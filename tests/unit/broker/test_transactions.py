@@ -409,12 +409,12 @@ def test_a_crash_with_an_open_transaction(tmp_path: Path, kind: Crash) -> None:
                     await writer.commit()
                 (part,) = to.broker.transactions.parts(writer.transaction)
                 if part.messages == 2:
-                    await writer.commit(messages=2)
+                    await writer.commit(messages=2, acks=0)
                     assert await visible(to) == ["durable", "written"]
                     continue
                 lost += 1
                 with pytest.raises(TransactionAborted, match="has 1 messages and 0 acks, its writer says 2 and 0"):
-                    await writer.commit(messages=2)
+                    await writer.commit(messages=2, acks=0)
                 await to.followed()
                 assert writer.transaction.reason is AbortReason.LOST
                 assert await visible(to) == []

@@ -795,6 +795,6 @@ def test_a_reader_ends_in_front_of_an_open_one_and_one_that_follows_goes_on(tmp_
             assert await stage.values(from_offset=4) == []
             assert await stage.values(isolation="read_uncommitted") == ["a", "b", "c", "d"]
             with pytest.raises(InvalidRequest, match="isolation is 'dirty'"):
-                stage.client.reader("orders", isolation="dirty")
+                stage.client.reader("orders", isolation="dirty")  # type: ignore[arg-type]
 
     run(go())

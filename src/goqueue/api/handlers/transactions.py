@@ -13,6 +13,7 @@ from goqueue.broker.settle import Fate
 from goqueue.delivery.handles import Handle
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, UnknownProducer
+from goqueue.model.names import check_transaction_name
 from goqueue.model.times import show_time
 from goqueue.model.transactions import AbortReason, transaction_id, transaction_number
 from goqueue.transactions.commands import Begin
@@ -183,6 +184,7 @@ async def transaction_stats(service: Service, request: shapes.Nothing) -> shapes
 
 
 async def transaction_token(service: Service, request: shapes.Nothing, name: str) -> shapes.TokenReply:
+    check_transaction_name(name)
     return shapes.TokenReply(name=name, number=service.broker.transactions.machine.tokens.get(name))
 
 
