@@ -5,6 +5,7 @@ producer's sequence and answered with where its messages are; of a block that is
 appended. The table of producers is a view of the log: after a restart it is put together from the segments' own.
 """
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -29,7 +30,7 @@ from goqueue.storage.lane_index import remember
 from goqueue.storage.log import Appended, Log
 from goqueue.storage.store import Store, sidecar_name
 from goqueue.storage.transactions import Run as TransactionRun
-from goqueue.storage.transactions import transactions
+from goqueue.storage.transactions import TransactionView, transactions
 from goqueue.telemetry.meters import Histogram
 from goqueue.transactions.in_partition import Ended, PartitionTransactions
 
@@ -107,7 +108,8 @@ class Partition:
                 raise
             except GoQueueError as damage:
                 partition.sidecar_damage = damage
-        partition._read_views(wall, now)
+        partition.transactions.restore(partition._read_views(wall, now))
+        partition.transactions.forget_below(log.start_offset)
         if partition.transactions.hidden:
             partition._hide(store, wall)
         return partition
@@ -131,22 +133,21 @@ class Partition:
             sidecar = self.sidecar
             store.spending(lambda: sidecar.host.submit(sidecar.deliveries, Hide(hidden), wall))
 
-    def _read_views(self, wall: int, now: int) -> None:
-        """Delays and transactions; what was cancelled or moved the sidecar knows."""
+    def _read_views(self, wall: int, now: int) -> Iterator[TransactionView]:
+        """A segment at a time: what is delayed goes into the wheels, less what was cancelled, as the sidecar knows."""
         cancelled = BitMap64() if self.sidecar is None else self.deliveries.cancelled
         moved = {} if self.sidecar is None else self.deliveries.moved
         start = self.log.start_offset
         for segment in self.log.segments:
             derived = self.log.derived(segment)
             remember(segment, derived)
-            self.transactions.fold(transactions(derived.views).runs())
+            yield transactions(derived.views)
             offsets, times = delayed(derived.views, segment.base)
             if cancelled or moved or segment.base < start:
                 times = [moved.get(offset, time) for offset, time in zip(offsets, times, strict=True)]
                 kept = [at for at, offset in enumerate(offsets) if offset >= start and offset not in cancelled]
                 offsets, times = [offsets[at] for at in kept], [times[at] for at in kept]
             self.delays.add(offsets, times, wall=wall, now=now)
-        self.transactions.forget_below(start)
 
     @property
     def deliveries(self) -> Deliveries:

@@ -74,8 +74,15 @@ class TransactionView:
 
     def runs(self) -> Iterator[Run]:
         base = self._base
-        columns = zip(self._transactions, self._firsts, self._counts, self._flags, strict=True)
-        return (Run(transaction, base + first, count, flags) for transaction, first, count, flags in columns)
+        return (Run(transaction, base + first, count, flags) for transaction, first, count, flags in self.rows())
+
+    def rows(self) -> Iterator[tuple[int, int, int, int]]:
+        """The columns as they are: offsets are relative to the base. For those who look at all of them."""
+        return zip(self._transactions, self._firsts, self._counts, self._flags, strict=True)
+
+    @property
+    def base(self) -> int:
+        return self._base
 
     def __len__(self) -> int:
         return len(self._transactions)

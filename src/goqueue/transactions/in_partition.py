@@ -1,18 +1,18 @@
 """What of one partition belongs to transactions: which records are not decided about, and which nobody ever sees.
 
-It folds what the log says, in offset order, and nothing else: the same when a record is appended as when the views of
-the segments are read at a start. So what was aborted stays aborted for as long as its records are there.
+It folds what the log says, in offset order, and nothing else: when records are appended, and from the views of the
+segments at a start. So what was aborted stays aborted for as long as its records are there.
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pyroaring import BitMap64
 
 from goqueue.base.mark import Mark
 from goqueue.base.offset_sets import cut_below
-from goqueue.storage.transactions import Run
+from goqueue.storage.transactions import COMMIT, Run, TransactionView
 
 
 class Ended(NamedTuple):
@@ -63,6 +63,38 @@ class PartitionTransactions:
     def fold(self, runs: Iterable[Run]) -> list[Ended]:
         """Records and markers that were appended. Which transactions that has ended."""
         return [ended for run in runs if (ended := self._fold(run)) is not None]
+
+    def restore(self, views: Iterable[TransactionView]) -> None:
+        """The same as folding all that is in these views, for one that has seen nothing; there may be millions.
+
+        What is still open in the end is all that is counted as uncommitted on the way.
+        """
+        found: dict[int, list[int]] = {}
+        for view in views:
+            base, hidden = view.base, array("Q")
+            for transaction, first, count, flags in view.rows():
+                if flags:
+                    hidden.append(base + first)
+                    rows = found.pop(transaction, None)
+                    if rows is not None and flags != COMMIT:
+                        self._hide(rows)
+                    continue
+                rows = found.get(transaction)
+                if rows is None:
+                    found[transaction] = [base + first, base + first + count]
+                elif rows[-1] == base + first:
+                    rows[-1] += count
+                else:
+                    rows += (base + first, base + first + count)
+            self.hidden |= BitMap64(hidden)
+        for transaction, rows in found.items():
+            self._open[transaction] = array("q", rows)
+            for first, end in zip(rows[::2], rows[1::2], strict=True):
+                self.uncommitted.add_range(first, end)
+
+    def _hide(self, rows: Sequence[int]) -> None:
+        for first, end in zip(rows[::2], rows[1::2], strict=True):
+            self.hidden.add_range(first, end)
 
     def _fold(self, run: Run) -> Ended | None:
         transaction, first, count, _ = run

@@ -1,10 +1,12 @@
 """What of a partition belongs to transactions: folded from records and markers in offset order."""
 
+from random import Random
+
 import pytest
 from pyroaring import BitMap64
 
 from goqueue.codec import Flag
-from goqueue.storage.transactions import COMMIT, Run
+from goqueue.storage.transactions import COMMIT, Run, TransactionView
 from goqueue.transactions.in_partition import Ended, PartitionTransactions
 
 
@@ -82,3 +84,33 @@ def test_it_is_the_same_whatever_is_folded_at_once() -> None:
     assert ended == [each for run in runs for each in single.fold([run])]
     assert (whole.open, whole.uncommitted, whole.hidden) == (single.open, single.uncommitted, single.hidden)
     assert (whole.open, list(whole.uncommitted), list(whole.hidden)) == ([7], [5], [0, 1, 2, 4, 6])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_restored_from_views_is_what_was_folded(seed: int) -> None:
+    """Wherever segments begin, and whatever is open, committed or aborted across them."""
+    chance = Random(seed)
+    live, views = PartitionTransactions(), [TransactionView(0)]
+    ongoing: set[int] = set()
+    offset = number = 0
+    for _ in range(200):
+        if chance.random() < 0.1:
+            views.append(TransactionView(offset))
+        if ongoing and chance.random() < 0.3:
+            run = marker(chance.choice(sorted(ongoing)), offset, commits=chance.random() < 0.5)
+            ongoing.discard(run.transaction)
+        elif chance.random() < 0.8:
+            if not ongoing or chance.random() < 0.3:
+                number += 1
+                ongoing.add(number)
+            run = records(chance.choice(sorted(ongoing)), offset, chance.randint(1, 5))
+        else:
+            offset += 1
+            continue
+        live.fold([run])
+        views[-1]._add(run.transaction, run.first - views[-1].base, run.records, run.flags)
+        offset += run.records
+    again = PartitionTransactions()
+    again.restore(views)
+    assert (again.uncommitted, again.hidden, sorted(again.open)) == (live.uncommitted, live.hidden, sorted(live.open))
+    assert {each: again.count(each) for each in again.open} == {each: live.count(each) for each in live.open}
