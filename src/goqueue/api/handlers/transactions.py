@@ -1,7 +1,9 @@
 """Transactions: beginning, taking part, committing, aborting, and looking at them."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from msgspec import UNSET
 
@@ -13,11 +15,14 @@ from goqueue.broker.settle import Fate
 from goqueue.delivery.handles import Handle
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, UnknownProducer
+from goqueue.model.names import TRANSACTION_NAME_PATTERN
 from goqueue.model.times import show_time
 from goqueue.model.transactions import AbortReason, transaction_id, transaction_number
 from goqueue.transactions.commands import Begin
 from goqueue.transactions.coordinator import Transaction, Writer, ended
 from goqueue.wire import shapes
+
+_NAME: Final = re.compile(TRANSACTION_NAME_PATTERN)
 
 
 def _writer(request: shapes.Writer | shapes.TransactionPublish) -> Writer:
@@ -181,6 +186,8 @@ async def transaction_stats(service: Service, request: shapes.Nothing) -> shapes
 
 
 async def transaction_token(service: Service, request: shapes.Nothing, name: str) -> shapes.TokenReply:
+    if _NAME.fullmatch(name) is None:
+        raise InvalidRequest(f"{name[:80]!r} is no name of a token; names have letters, digits, '.', '_', ':' and '-'")
     return shapes.TokenReply(name=name, number=service.broker.transactions.machine.tokens.get(name))
 
 
