@@ -259,10 +259,10 @@ def test_a_delay_or_a_time_to_live_that_is_none_is_refused_by_name(
     assert broker.request("GET", f"/topics/{shared}").body["total_messages"] == before
 
 
-@pytest.mark.parametrize("field", ["transactional_id", "transaction_timeout"])
-def test_transactions_are_refused_by_name(broker: RunningBroker, field: str) -> None:
-    error = refusal(broker.request("POST", "/producers/init", {field: "x"}), 400, "not_available")
-    assert error["details"]["field"] == field
+def test_a_transaction_without_its_producer_is_refused(broker: RunningBroker, shared: str) -> None:
+    message = {"value": "x", "transaction_id": "txn-1"}
+    error = refusal(broker.request("POST", f"/topics/{shared}/publish", message), 400, "invalid_request")
+    assert "belongs to a producer_id" in error["error"]
 
 
 # --- answers

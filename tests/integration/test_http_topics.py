@@ -89,8 +89,8 @@ SETTINGS = {
 _numbers = count(1)
 
 
-ELSEWHERE = re.compile(r"/groups|/rebalance|/messages/|/schedules|.*/dlq|.*/delayed|.*/stats")
-"""Paths that other files try: groups, handles, delayed messages, jobs, counters."""
+ELSEWHERE = re.compile(r"/groups|/rebalance|/messages/|/transactions|/schedules|.*/dlq|.*/delayed|.*/stats")
+"""Paths that other files try: groups, handles, delayed messages, transactions, jobs, counters."""
 TRIED = [
     operation
     for operation in OPERATIONS
@@ -301,7 +301,7 @@ def test_a_body_that_cannot_be_understood_is_refused(broker: RunningBroker, body
     [
         "?limit=0", "?limit=1001", "?limit=x", "?limit=", "?limit=1&limit=2", "?offset=-1", "?max_bytes=0",
         "?from_time=yesterday", "?from_time=2026-01-01T00:00:00", "?to_time=2026-13-01T00:00:00Z", "?limit=%ff",
-        "?isolation=read_uncommitted", "?order=newest", "?include=everything", f"?offset={2**62}",
+        "?isolation=dirty", "?order=newest", "?include=everything", f"?offset={2**62}",
     ],
 )  # fmt: skip
 def test_a_query_that_cannot_be_understood_is_refused(broker: RunningBroker, quiet: str, query: str) -> None:
@@ -574,7 +574,7 @@ def test_partitions_are_added_and_used(broker: RunningBroker, topic: str) -> Non
     assert (published.body["partition"], published.body["offset"]) == (4, 0)
     described = broker.request("GET", f"/topics/{topic}").body
     assert (described["partitions"], described["total_messages"]) == (5, 4)
-    assert described["partition_offsets"]["4"] == {"earliest": 0, "latest": 1}
+    assert described["partition_offsets"]["4"] == {"earliest": 0, "latest": 1, "stable": 1}
     read = broker.request("GET", f"/topics/{topic}/messages").body
     assert sorted(message["value"] for message in read["messages"]) == ["0", "1", "2", "4"]
 

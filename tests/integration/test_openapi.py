@@ -31,6 +31,15 @@ SETTLING = "settling"
 ENOUGH_PARTITIONS = 4
 """More of them show nothing new, and take a second to make."""
 ALLOWED = {"2xx", "4xx", "503"}
+_WRITING: dict[str, str] = {
+    "/transactions/begin": "BeginTransaction",
+    "/transactions/publish": "TransactionPublish",
+    "/transactions/add-partition": "AddPartition",
+    "/transactions/ack": "TransactionAck",
+    "/transactions/commit": "CommitTransaction",
+    "/transactions/abort": "AbortTransaction",
+    "/transactions/commit-many": "CommitMany",
+}
 _SETTLING = {"ack": "Ack", "nack": "Nack", "reject": "Reject", "visibility": "ExtendVisibility", "release": "Ack"}
 """What is asked, by the end of the path."""
 
@@ -138,6 +147,31 @@ class Trial:
         found: str = self.broker.request("POST", "/schedules", wanted).body["id"]
         return found
 
+    def begin(self) -> tuple[dict[str, int], str]:
+        """A producer, and the transaction that it has open."""
+        writer: dict[str, int] = self.broker.request("POST", "/producers/init").body
+        return writer, self.broker.request("POST", "/transactions/begin", writer).body["transaction_id"]
+
+    def _write_in_one_that_is_open(self, case: AnyCase, kind: str) -> None:
+        writer, begun = self.begin()
+        plain: dict[str, Any] = {
+            "BeginTransaction": self.broker.request("POST", "/producers/init").body,
+            "TransactionPublish": writer | {"topic": "orders", "value": "x"},
+            "AddPartition": writer | {"topic": "orders", "partition": 0},
+            "TransactionAck": writer | {"receipt_handle": ""},
+            "CommitTransaction": writer,
+            "AbortTransaction": {"transaction_id": begun},
+            "CommitMany": {"token": {"name": "nightly", "number": 1}, "transactions": []},
+        }[kind]
+        if not self._has_succeeded(case):
+            case.body = plain
+        elif "producer_id" in case.body:
+            case.body |= {name: plain[name] for name in ("producer_id", "epoch") if name in plain}
+            case.body.pop("transaction_id", None)
+            case.body.pop("transactional_id", None)
+        if "receipt_handle" in case.body:
+            case.body["receipt_handle"] = self.handle()
+
     def redrive(self) -> str:
         """Of a dead letter that was written just now, or one that is under way."""
         deadline = time.monotonic() + PATIENCE_S
@@ -174,7 +208,13 @@ class Trial:
             and _is_right("ChangeSchedule", case.body, strict=True)
         ):
             case.body = {name: field for name, field in case.body.items() if name in ("paused", "missed")}
-        kind = _SETTLING.get(case.path.rpartition("/")[2])
+        if "{transaction}" in case.path:
+            case.path_parameters["transaction"] = self.begin()[1]
+        writing = _WRITING.get(case.path)
+        if writing is not None and isinstance(case.body, dict) and _is_right(writing, case.body, strict=True):
+            self._write_in_one_that_is_open(case, writing)
+            return
+        kind = None if case.path in _WRITING else _SETTLING.get(case.path.rpartition("/")[2])
         if kind is not None and isinstance(case.body, dict) and _is_right(kind, case.body, strict=True):
             if not self._has_succeeded(case):
                 case.body.clear()
@@ -255,7 +295,8 @@ def test_every_documented_path_answers(trial: Trial, prefix: str) -> None:
             trial.create_groups()
             offset = trial.delayed()["offset"]
             named = {"topic": "orders", "partition": 0, "producer_id": 1, "group": "idle", "offset": offset}
-            named |= {"schedule": trial.schedule(), "redrive": trial.redrive()}
+            named |= {"schedule": trial.schedule(), "redrive": trial.redrive(), "name": "nightly"}
+            named |= {"transaction": trial.begin()[1]}
             filled = path.format(**named)
             answer = trial.broker.request(method.upper(), prefix + filled)
             assert answer.status in (200, 201, 400), (method, path, answer.body)

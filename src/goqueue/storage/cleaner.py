@@ -94,7 +94,8 @@ def _retain(log: Log, now: int, times: DueTimes, report: CleanReport) -> None:
         if entry.end > times.end:  # sealed meanwhile
             break
         survivors = _awaited(log, entry, cutoff, times)
-        survivors += _markers(_transactions(log, entry), survivors, living)
+        if survivors or living:
+            survivors += _markers(_transactions(log, entry), survivors, living)
         if not survivors and not _carries(log, entry):
             doomed.append(entry)
             continue

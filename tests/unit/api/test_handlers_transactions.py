@@ -446,6 +446,15 @@ def test_they_are_counted(tmp_path: Path) -> None:
     scenario(tmp_path, work)
 
 
+@pytest.mark.parametrize("name", ["", "a b", "x" * 256, "a\n", "\x84"])
+def test_a_token_is_asked_for_by_a_name_that_can_be(tmp_path: Path, name: str) -> None:
+    async def work(to: Writer) -> None:
+        with pytest.raises(InvalidRequest, match="cannot name transactions"):
+            await to.broker.call("transaction_token", name=name)
+
+    scenario(tmp_path, work)
+
+
 @pytest.mark.parametrize("text", ["txn-", "17", "txn-x", "txn-17 ", "txn-²", "x" * 1000, "txn-99999999999999999999"])
 def test_what_is_no_transaction_is_not_found(tmp_path: Path, text: str) -> None:
     async def work(to: Writer) -> None:
