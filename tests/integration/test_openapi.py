@@ -152,25 +152,25 @@ class Trial:
         writer: dict[str, int] = self.broker.request("POST", "/producers/init").body
         return writer, self.broker.request("POST", "/transactions/begin", writer).body["transaction_id"]
 
-    def _write_in_one_that_is_open(self, case: AnyCase, kind: str) -> None:
+    def _in_one_that_is_open(self, case: AnyCase, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The same request by somebody who may make it."""
         writer, begun = self.begin()
-        plain: dict[str, Any] = {
+        plain: dict[str, dict[str, Any]] = {
             "BeginTransaction": self.broker.request("POST", "/producers/init").body,
             "TransactionPublish": writer | {"topic": "orders", "value": "x"},
             "AddPartition": writer | {"topic": "orders", "partition": 0},
             "TransactionAck": writer | {"receipt_handle": ""},
-            "CommitTransaction": writer,
+            "CommitTransaction": dict(writer),
             "AbortTransaction": {"transaction_id": begun},
             "CommitMany": {"token": {"name": "nightly", "number": 1}, "transactions": []},
-        }[kind]
+        }
         if not self._has_succeeded(case):
-            case.body = plain
-        elif "producer_id" in case.body:
-            case.body |= {name: plain[name] for name in ("producer_id", "epoch") if name in plain}
-            case.body.pop("transaction_id", None)
-            case.body.pop("transactional_id", None)
-        if "receipt_handle" in case.body:
-            case.body["receipt_handle"] = self.handle()
+            body = plain[kind]
+        elif body.get("producer_id") is not None:
+            body = {name: field for name, field in body.items() if not name.startswith("transaction")} | writer
+        if "receipt_handle" in body:
+            body["receipt_handle"] = self.handle()
+        return body
 
     def redrive(self) -> str:
         """Of a dead letter that was written just now, or one that is under way."""
@@ -212,7 +212,7 @@ class Trial:
             case.path_parameters["transaction"] = self.begin()[1]
         writing = _WRITING.get(case.path)
         if writing is not None and isinstance(case.body, dict) and _is_right(writing, case.body, strict=True):
-            self._write_in_one_that_is_open(case, writing)
+            case.body = self._in_one_that_is_open(case, writing, case.body)
             return
         kind = None if case.path in _WRITING else _SETTLING.get(case.path.rpartition("/")[2])
         if kind is not None and isinstance(case.body, dict) and _is_right(kind, case.body, strict=True):
