@@ -129,8 +129,8 @@ class TransactionRunner:
         self._timer = Timer(lambda: self._deadlines.earliest, monotonic, self._time_out)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._forgets_at = monotonic() + _FORGET_EVERY_MS
-        self._unseen: list[tuple[Partition, Ended]] = []
-        """Markers of which groups have not heard yet."""
+        self._unseen: list[tuple[Partition, int]] = []
+        """Markers that groups have not been told to pass over yet."""
         self._orphans: dict[tuple[Partition, int], None] = {}
         """What nobody knows and could not be dropped yet."""
         self._seen: dict[int, int] = {}
@@ -207,6 +207,7 @@ class TransactionRunner:
     async def look(self) -> None:
         """Once a second: what was told and is durable by now is complete."""
         self._drop_orphans()
+        self._hide_markers()
         complete = []
         for count, number in enumerate(list(self._told), 1):
             if not self._is_told(number):
@@ -466,13 +467,14 @@ class TransactionRunner:
         if number not in partition.transactions and not has_acks:
             return []
         if number in partition.transactions:
-            try:
-                ended_here = self._store.spending(lambda: partition.mark(marker, self._clock()))
-            except StorageFailed as failure:
-                self._on_failure(failure)
-                raise
-            self._unseen.append((partition, ended_here))
-        self._show()
+            if not commits:  # before the marker: from there on nothing else keeps groups from them
+                self._hide(partition, partition.transactions.records(number))
+            ended_here = self._mark(partition, marker)
+            if partition.sidecar is not None:
+                committed = ended_here.records if commits else BitMap64()
+                partition.deliveries.end_transaction(number, committed)
+            self._unseen.append((partition, ended_here.marker))
+            self._hide_markers()
         if has_acks:
             for group, count in self._sidecars.write(partition, Redeem(number, commits)).items():
                 if commits:
@@ -480,20 +482,29 @@ class TransactionRunner:
         self._on_ready(partition, None)
         return _positions(partition, acks=has_acks)
 
-    def _show(self) -> None:
-        """What groups see of the markers: some messages are ready now, others are never seen."""
-        while self._unseen:
-            partition, ended_here = self._unseen[0]
-            hidden = BitMap64([ended_here.marker])
-            if not ended_here.commits:
-                hidden |= ended_here.records
-            if partition.sidecar is None:
-                partition.delays.drop(hidden)
-            elif not isinstance(partition.sidecar.log.written.failure, LogClosed):  # else its topic was deleted
-                self._sidecars.write(partition, Hide(hidden))
-                committed = ended_here.records if ended_here.commits else BitMap64()
-                partition.deliveries.end_transaction(ended_here.transaction, committed)
-            del self._unseen[0]
+    def _mark(self, partition: Partition, marker: Record) -> Ended:
+        try:
+            return self._store.spending(lambda: partition.mark(marker, self._clock()))
+        except StorageFailed as failure:
+            self._on_failure(failure)
+            raise
+
+    def _hide(self, partition: Partition, offsets: BitMap64) -> None:
+        """From groups, for good."""
+        if partition.sidecar is None:
+            partition.delays.drop(offsets)
+        elif not isinstance(partition.sidecar.log.written.failure, LogClosed):  # else its topic was deleted
+            self._sidecars.write(partition, Hide(offsets))
+
+    def _hide_markers(self) -> None:
+        """Nobody is delivered one in any case: where that cannot be written now, groups go past it later."""
+        unseen, self._unseen = self._unseen, []
+        for partition, marker in unseen:
+            try:
+                self._hide(partition, BitMap64([marker]))
+            except GoQueueError as error:
+                log.warning("groups hear of a marker later", log=partition.log_name, reason=str(error))
+                self._unseen.append((partition, marker))
 
     # --- looking
 

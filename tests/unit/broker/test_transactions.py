@@ -48,6 +48,10 @@ def no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(limits, interval, 10.0**9)
 
 
+def full(*_: object, **__: object) -> None:
+    raise DiskFull("no space left")
+
+
 def state(to: Consumers, number: int) -> TransactionState:
     runner = to.broker.transactions
     return runner.state(runner.machine.transaction(number))
@@ -108,9 +112,6 @@ def test_a_timeout_on_a_disk_without_any_space_is_tried_again(tmp_path: Path, mo
             writer = await Writer.make(to)
             await writer.begin(timeout_ms=5000)
             runner = to.broker.transactions
-
-            def full(*_: object, **__: object) -> None:
-                raise DiskFull("no space left")
 
             with monkeypatch.context() as patched:
                 patched.setattr(runner.host, "submit", full)
@@ -345,9 +346,6 @@ def test_what_could_not_be_told_is_told_later(tmp_path: Path, monkeypatch: pytes
             (await other.begin()).put("aborted")
             assert await to.drain(member) == [], "the group has gone past them"
 
-            def full(*_: object, **__: object) -> None:
-                raise DiskFull("no space left")
-
             with monkeypatch.context() as patched:
                 patched.setattr(Partition, "mark", full)
                 await writer.commit()
@@ -356,7 +354,7 @@ def test_what_could_not_be_told_is_told_later(tmp_path: Path, monkeypatch: pytes
             with monkeypatch.context() as patched:
                 patched.setattr(to.broker.sidecars, "write", full)
                 await to.broker.transactions.look()
-                assert len(markers(to)) == 2
+                assert markers(to) == [(writer.number, True)], "groups hear that one was aborted before anybody else"
                 await to.broker.transactions.look()
                 assert writer.transaction.state is TransactionState.COMMITTING
             await completed(to, writer.number)
@@ -364,6 +362,50 @@ def test_what_could_not_be_told_is_told_later(tmp_path: Path, monkeypatch: pytes
             assert await to.drain(member) == ["committed"]
             await to.commit(member, 4)
             assert await to.offsets() == {TOPIC: {0: 5}}
+
+    run_timed(work())
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_groups_hear_later_of_messages_whose_end_could_not_be_written_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: bool
+) -> None:
+    async def work() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create()
+            member = (await to.join()).member_id
+            to.put("first")
+            assert await to.drain(member) == ["first"]
+            writer = await Writer.make(to)
+            (await writer.begin()).put("in it")
+            with monkeypatch.context() as patched:
+                patched.setattr(to.broker.sidecars, "write", full)
+                await (writer.commit() if commits else writer.abort())
+            assert await to.drain(member) == (["in it"] if commits else [])
+            await completed(to, writer.number)
+            assert await to.drain(member) == []
+            await to.commit(member, to.partition().log.end_offset)
+            assert await to.offsets() == {TOPIC: {0: 3}}
+
+    run_timed(work())
+
+
+def test_a_sidecar_that_cannot_be_told_what_was_aborted_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create()
+            writer = await Writer.make(to)
+            (await writer.begin()).put("aborted")
+            await writer.abort()
+            member = (await to.join()).member_id
+            with monkeypatch.context() as patched:
+                patched.setattr(to.broker.sidecars, "write", full)
+                with pytest.raises(DiskFull):
+                    await to.poll(member)
+            to.put("after")
+            assert await to.drain(member) == ["after"]
 
     run_timed(work())
 
