@@ -16,6 +16,7 @@ from goqueue.model.errors import (
     Conflict,
     DiskFull,
     NotOwner,
+    OffsetOutOfRange,
     StorageFailed,
     TransactionAborted,
     Unavailable,
@@ -625,7 +626,36 @@ def test_a_topic_that_is_opened_late_hears_of_what_was_decided(tmp_path: Path, m
     run_timed(work())
 
 
-# --- ordered reads through the wire door
+# --- ordered reads
+
+
+def test_what_was_cleaned_while_it_was_read_is_out_of_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What of it was aborted is forgotten then."""
+
+    async def work() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create()
+            writer, found = await Writer.make(to), to.partition()
+            (await writer.begin()).put("aborted")
+            await writer.abort()
+            to.put("after")
+            real = found.log.read
+
+            def slow(*given: Any, **named: Any) -> Any:
+                chunk = real(*given, **named)
+                found.log.truncate_prefix(2)
+                found.transactions.forget_below(2)
+                return chunk
+
+            monkeypatch.setattr(Partition, "reads_warm", lambda *_: False)
+            monkeypatch.setattr(found.log, "read", slow)
+            with pytest.raises(OffsetOutOfRange):
+                await to.broker.reader.ordered(found, 0, max_bytes=1000, max_count=10)
+
+    run_timed(work())
+
+
+# --- through the wire door
 
 
 def test_a_fetch_says_with_one_byte_that_it_wants_uncommitted_messages() -> None:
