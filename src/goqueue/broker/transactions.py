@@ -120,7 +120,8 @@ class TransactionRunner:
         self._closing: Counter[int] = Counter()
         """Those that are about to be decided about: nothing more comes in."""
         self._unsure: set[int] = set()
-        """Open since before a life that did not end well: something of them may have been lost."""
+        """Open since before a life that did not end well, or before a start that did not find everything: something of
+        them may have been lost, or is not there now."""
         self._reserved_at = 0
         """Where numbers were last reserved: until that is durable none of them may be told."""
         self._told: dict[int, list[Durable]] = {}
@@ -146,7 +147,7 @@ class TransactionRunner:
         if self._is_sure:
             started = self._submit(commands.Start())
             await self._durable([Durable(self.host.log, started.position)])  # else the next life is sure of this one
-        else:
+        if not self._is_sure or not self._topics.is_whole:
             self._unsure = {found.number for found in machine.open}
         now, wall = self._monotonic(), self._clock()
         for found in machine.open:
@@ -362,8 +363,8 @@ class TransactionRunner:
             )
         if found.number in self._unsure and (messages is None or acks is None):
             raise Conflict(
-                f"the broker stopped without warning while {found.transaction_id} was open, and may have lost some of "
-                "it; say with messages and acks how many it has, or abort it"
+                f"the broker stopped without warning while {found.transaction_id} was open, or could not open all its "
+                "topics since, and may miss some of it; say with messages and acks how many it has, or abort it"
             )
 
     async def commit_many(

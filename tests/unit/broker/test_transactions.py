@@ -626,6 +626,39 @@ def test_a_topic_that_is_opened_late_hears_of_what_was_decided(tmp_path: Path, m
     run_timed(work())
 
 
+def test_a_commit_that_counts_nothing_is_refused_where_a_topic_could_not_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can tell whether that topic has something of it: it would not be among those that hear of the commit."""
+
+    async def work() -> None:
+        disk, clock = PhotographedDisk(), Clock()
+        async with consuming(tmp_path, disk=disk, clock=clock) as to:
+            await to.create(partitions=1)
+            await to.create("bills")
+            writer = await Writer.make(to)
+            (await writer.begin()).put("m0")
+            writer.put("bill", topic="bills")
+        real = Partition.open
+
+        def fails(store: Store, topic: Topic, *given: Any, **named: Any) -> Partition:
+            if topic.name == TOPIC:
+                raise DiskFull("no space")
+            return real(store, topic, *given, **named)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Partition, "open", fails)
+            async with consuming(tmp_path, disk=disk, clock=clock) as to:
+                with pytest.raises(Conflict, match="could not open all"):
+                    await writer.to_broker(to).commit()
+                patched.setattr(Partition, "open", real)
+                await to.broker.topics.retry(clock())
+                await writer.commit(messages=2, acks=0)
+                assert (await visible(to), await visible(to, topic="bills")) == (["m0"], ["bill"])
+
+    run_timed(work())
+
+
 # --- ordered reads
 
 
