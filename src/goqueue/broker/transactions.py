@@ -381,7 +381,7 @@ class TransactionRunner:
         """
         listed = tuple(dict.fromkeys(numbers))
         if not self.machine.check_many(name, token, listed):
-            counted = {number: (acks or {}).get(number, 0) for number in messages or {}}
+            counted = {**dict.fromkeys(messages or {}, 0), **(acks or {})}
             for number in listed:
                 found = self.machine.transaction(number)
                 await self._check_whole(found, (messages or {}).get(number), counted.get(number))
