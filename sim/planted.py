@@ -25,7 +25,7 @@ from goqueue.delivery.deliveries import Deliveries
 from goqueue.delivery.delivery import Delivery
 from goqueue.delivery.holds import Hold, Wait
 from goqueue.delivery.holds import Lease as HeldLease
-from goqueue.delivery.key_lines import KeyedSelection
+from goqueue.delivery.key_lines import KeyedSelection, Runs
 from goqueue.delivery.records import Pledged, Redeemed
 from goqueue.delivery.selection import Selection
 from goqueue.delivery.sidecar import Sidecar
@@ -477,9 +477,9 @@ def _writes_on(_: Function) -> Function:
 
 
 def _no_open_keys(right: Function) -> Function:
-    def line_up(selection: KeyedSelection, scan: codec.Scan, wanted: BitMap64) -> None:
+    def line_up(selection: KeyedSelection, scan: codec.Scan, wanted: BitMap64, runs: Runs) -> None:
         """What is not decided about does not hold up its key."""
-        right(selection, scan, wanted - selection._uncommitted)
+        right(selection, scan, wanted - selection._uncommitted, runs)
 
     return line_up
 

@@ -124,6 +124,10 @@ class Catalogue(TopicCatalogue):
         found = self.by_id.get(topic_id)
         return None if found is None else found.meta.name
 
+    @property
+    def lagging(self) -> list[TopicId]:
+        return []
+
 
 class Registry(ProducerRegistry):
     def knows(self, producer_id: int) -> bool:

@@ -658,6 +658,17 @@ def test_the_same_token_twice_and_what_was_not_listed(tmp_path: Path) -> None:
     run_timed(work())
 
 
+def test_acks_of_a_batch_are_counted_also_without_its_messages(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with consuming(tmp_path) as to:
+            _, writer = await ready(to)
+            (await writer.begin("load")).put("m0")
+            with pytest.raises(TransactionAborted, match="its writer says 1 and 2"):
+                await to.broker.transactions.commit_many("load", 1, [writer.number], acks={writer.number: 2})
+
+    run_timed(work())
+
+
 def test_one_that_was_begun_under_another_name_is_not_committed_by_a_token(tmp_path: Path) -> None:
     async def work() -> None:
         async with consuming(tmp_path) as to:

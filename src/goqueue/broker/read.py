@@ -15,7 +15,7 @@ from goqueue.broker.partition import GONE, Partition
 from goqueue.codec import Flag
 from goqueue.io.aside import Aside
 from goqueue.io.waiting import reached
-from goqueue.model.errors import LogClosed, Unavailable
+from goqueue.model.errors import LogClosed, OffsetOutOfRange, Unavailable
 from goqueue.storage.reading import Chunk
 
 _CONTROL: Final = int(Flag.CONTROL)
@@ -44,11 +44,15 @@ class PartitionReader:
             chunk = self.read_now(partition, offset, max_bytes=max_bytes, max_count=max_count, to_offset=to_offset)
             if chunk is not None:
                 return chunk
-            return await self._aside.run(
+            chunk = await self._aside.run(
                 partition.log.read, offset, max_bytes=max_bytes, max_count=max_count, to_offset=to_offset
             )
         except LogClosed:
             raise Unavailable(GONE) from None
+        start = partition.log.start_offset
+        if offset < start:  # cleaned meanwhile: what of it was aborted may be forgotten by now
+            raise OffsetOutOfRange(offset, start=start, end=partition.log.end_offset)
+        return chunk
 
     def ordered_now(
         self, partition: Partition, offset: int, *, max_bytes: int, max_count: int, uncommitted: bool = False

@@ -71,7 +71,11 @@ class Sidecars:
         sidecar.log.settings = sidecar_settings(partition.log.settings)  # they may have changed meanwhile
         partition.sidecar = sidecar
         if partition.transactions.hidden:
-            self.write(partition, Hide(partition.transactions.hidden))
+            try:
+                self.write(partition, Hide(partition.transactions.hidden))
+            except BaseException:
+                partition.sidecar = None  # groups would be delivered what was aborted
+                raise
         return sidecar
 
     def _made(self, partition: Partition, done: "asyncio.Task[Sidecar]") -> None:

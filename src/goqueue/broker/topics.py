@@ -88,6 +88,15 @@ class TopicCatalogue:
         """Those that are not yet what the metadata says."""
         return [topic_id for topic_id, topic in self._machine.by_id.items() if self._lags(topic)]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every partition there is works, for groups too."""
+        return not self.lagging and all(
+            isinstance(slot, Partition) and slot.sidecar_damage is None
+            for topic in self.by_id.values()
+            for slot in topic.slots
+        )
+
     def shape_of(self, name: str) -> tuple[TopicId, int] | None:
         """Id and partitions of a topic, also of one that waits to be opened."""
         topic = self._machine.by_name.get(name)

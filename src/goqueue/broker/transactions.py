@@ -120,7 +120,8 @@ class TransactionRunner:
         self._closing: Counter[int] = Counter()
         """Those that are about to be decided about: nothing more comes in."""
         self._unsure: set[int] = set()
-        """Open since before a life that did not end well: something of them may have been lost."""
+        """Open since before a life that did not end well, or before a start that did not find everything: something of
+        them may have been lost, or is not there now."""
         self._reserved_at = 0
         """Where numbers were last reserved: until that is durable none of them may be told."""
         self._told: dict[int, list[Durable]] = {}
@@ -129,8 +130,8 @@ class TransactionRunner:
         self._timer = Timer(lambda: self._deadlines.earliest, monotonic, self._time_out)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._forgets_at = monotonic() + _FORGET_EVERY_MS
-        self._unseen: list[tuple[Partition, Ended]] = []
-        """Markers of which groups have not heard yet."""
+        self._unseen: list[tuple[Partition, int]] = []
+        """Markers that groups have not been told to pass over yet."""
         self._orphans: dict[tuple[Partition, int], None] = {}
         """What nobody knows and could not be dropped yet."""
         self._seen: dict[int, int] = {}
@@ -146,7 +147,7 @@ class TransactionRunner:
         if self._is_sure:
             started = self._submit(commands.Start())
             await self._durable([Durable(self.host.log, started.position)])  # else the next life is sure of this one
-        else:
+        if not self._is_sure or not self._topics.is_whole:
             self._unsure = {found.number for found in machine.open}
         now, wall = self._monotonic(), self._clock()
         for found in machine.open:
@@ -207,6 +208,7 @@ class TransactionRunner:
     async def look(self) -> None:
         """Once a second: what was told and is durable by now is complete."""
         self._drop_orphans()
+        self._hide_markers()
         complete = []
         for count, number in enumerate(list(self._told), 1):
             if not self._is_told(number):
@@ -361,8 +363,8 @@ class TransactionRunner:
             )
         if found.number in self._unsure and (messages is None or acks is None):
             raise Conflict(
-                f"the broker stopped without warning while {found.transaction_id} was open, and may have lost some of "
-                "it; say with messages and acks how many it has, or abort it"
+                f"the broker stopped without warning while {found.transaction_id} was open, or could not open all its "
+                "topics since, and may miss some of it; say with messages and acks how many it has, or abort it"
             )
 
     async def commit_many(
@@ -379,7 +381,7 @@ class TransactionRunner:
         """
         listed = tuple(dict.fromkeys(numbers))
         if not self.machine.check_many(name, token, listed):
-            counted = {number: (acks or {}).get(number, 0) for number in messages or {}}
+            counted = {**dict.fromkeys(messages or {}, 0), **(acks or {})}
             for number in listed:
                 found = self.machine.transaction(number)
                 await self._check_whole(found, (messages or {}).get(number), counted.get(number))
@@ -466,13 +468,14 @@ class TransactionRunner:
         if number not in partition.transactions and not has_acks:
             return []
         if number in partition.transactions:
-            try:
-                ended_here = self._store.spending(lambda: partition.mark(marker, self._clock()))
-            except StorageFailed as failure:
-                self._on_failure(failure)
-                raise
-            self._unseen.append((partition, ended_here))
-        self._show()
+            if not commits:  # before the marker: from there on nothing else keeps groups from them
+                self._hide(partition, partition.transactions.records(number))
+            ended_here = self._mark(partition, marker)
+            if partition.sidecar is not None:
+                committed = ended_here.records if commits else BitMap64()
+                partition.deliveries.end_transaction(number, committed)
+            self._unseen.append((partition, ended_here.marker))
+            self._hide_markers()
         if has_acks:
             for group, count in self._sidecars.write(partition, Redeem(number, commits)).items():
                 if commits:
@@ -480,20 +483,29 @@ class TransactionRunner:
         self._on_ready(partition, None)
         return _positions(partition, acks=has_acks)
 
-    def _show(self) -> None:
-        """What groups see of the markers: some messages are ready now, others are never seen."""
-        while self._unseen:
-            partition, ended_here = self._unseen[0]
-            hidden = BitMap64([ended_here.marker])
-            if not ended_here.commits:
-                hidden |= ended_here.records
-            if partition.sidecar is None:
-                partition.delays.drop(hidden)
-            elif not isinstance(partition.sidecar.log.written.failure, LogClosed):  # else its topic was deleted
-                self._sidecars.write(partition, Hide(hidden))
-                committed = ended_here.records if ended_here.commits else BitMap64()
-                partition.deliveries.end_transaction(ended_here.transaction, committed)
-            del self._unseen[0]
+    def _mark(self, partition: Partition, marker: Record) -> Ended:
+        try:
+            return self._store.spending(lambda: partition.mark(marker, self._clock()))
+        except StorageFailed as failure:
+            self._on_failure(failure)
+            raise
+
+    def _hide(self, partition: Partition, offsets: BitMap64) -> None:
+        """From groups, for good."""
+        if partition.sidecar is None:
+            partition.delays.drop(offsets)
+        elif not isinstance(partition.sidecar.log.written.failure, LogClosed):  # else its topic was deleted
+            self._sidecars.write(partition, Hide(offsets))
+
+    def _hide_markers(self) -> None:
+        """Nobody is delivered one in any case: where that cannot be written now, groups go past it later."""
+        unseen, self._unseen = self._unseen, []
+        for partition, marker in unseen:
+            try:
+                self._hide(partition, BitMap64([marker]))
+            except GoQueueError as error:
+                log.warning("groups hear of a marker later", log=partition.log_name, reason=str(error))
+                self._unseen.append((partition, marker))
 
     # --- looking
 

@@ -86,7 +86,7 @@ class Transaction(msgspec.Struct):
     decided_at: int = 0
     reason: AbortReason | None = None
     participants: tuple[Participant, ...] = ()
-    """Once it is decided that it is committed."""
+    """From the decision to commit it until all of them have it."""
 
     @property
     def transaction_id(self) -> str:
@@ -424,6 +424,7 @@ class Transactions:
                 self._keep_ended(found)
 
     def _keep_ended(self, found: Transaction) -> None:
+        found.participants = ()  # nobody asks any more, and a batch has as many for each of its transactions
         self._ended[found.number] = None
         if len(self._ended) > limits.TRANSACTIONS_REMEMBERED:
             oldest = next(iter(self._ended))

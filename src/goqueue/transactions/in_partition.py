@@ -54,6 +54,14 @@ class PartitionTransactions:
         rows = self._open.get(transaction, ())
         return sum(rows[1::2]) - sum(rows[::2])
 
+    def records(self, transaction: int) -> BitMap64:
+        """Those it has here, as long as it is open."""
+        found = BitMap64()
+        rows = self._open.get(transaction, ())
+        for first, end in zip(rows[::2], rows[1::2], strict=True):
+            found.add_range(first, end)
+        return found
+
     def stable(self, end: int) -> int:
         """Where ordered reads stop: at the first record that is not decided about; `end` when there is none."""
         return self.uncommitted.min() if self.uncommitted else end
@@ -111,10 +119,8 @@ class PartitionTransactions:
         return None
 
     def _end(self, run: Run) -> Ended:
-        records = BitMap64()
-        rows = self._open.pop(run.transaction, ())
-        for first, end in zip(rows[::2], rows[1::2], strict=True):
-            records.add_range(first, end)
+        records = self.records(run.transaction)
+        self._open.pop(run.transaction, None)
         self.uncommitted -= records
         if not run.commits:
             self.hidden |= records

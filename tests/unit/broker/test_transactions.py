@@ -16,6 +16,7 @@ from goqueue.model.errors import (
     Conflict,
     DiskFull,
     NotOwner,
+    OffsetOutOfRange,
     StorageFailed,
     TransactionAborted,
     Unavailable,
@@ -46,6 +47,10 @@ def no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Housekeeping comes when a test calls it."""
     for interval in ("TICK_INTERVAL_S", "CLEAN_INTERVAL_S"):
         monkeypatch.setattr(limits, interval, 10.0**9)
+
+
+def full(*_: object, **__: object) -> None:
+    raise DiskFull("no space left")
 
 
 def state(to: Consumers, number: int) -> TransactionState:
@@ -108,9 +113,6 @@ def test_a_timeout_on_a_disk_without_any_space_is_tried_again(tmp_path: Path, mo
             writer = await Writer.make(to)
             await writer.begin(timeout_ms=5000)
             runner = to.broker.transactions
-
-            def full(*_: object, **__: object) -> None:
-                raise DiskFull("no space left")
 
             with monkeypatch.context() as patched:
                 patched.setattr(runner.host, "submit", full)
@@ -345,9 +347,6 @@ def test_what_could_not_be_told_is_told_later(tmp_path: Path, monkeypatch: pytes
             (await other.begin()).put("aborted")
             assert await to.drain(member) == [], "the group has gone past them"
 
-            def full(*_: object, **__: object) -> None:
-                raise DiskFull("no space left")
-
             with monkeypatch.context() as patched:
                 patched.setattr(Partition, "mark", full)
                 await writer.commit()
@@ -356,7 +355,7 @@ def test_what_could_not_be_told_is_told_later(tmp_path: Path, monkeypatch: pytes
             with monkeypatch.context() as patched:
                 patched.setattr(to.broker.sidecars, "write", full)
                 await to.broker.transactions.look()
-                assert len(markers(to)) == 2
+                assert markers(to) == [(writer.number, True)], "groups hear that one was aborted before anybody else"
                 await to.broker.transactions.look()
                 assert writer.transaction.state is TransactionState.COMMITTING
             await completed(to, writer.number)
@@ -364,6 +363,50 @@ def test_what_could_not_be_told_is_told_later(tmp_path: Path, monkeypatch: pytes
             assert await to.drain(member) == ["committed"]
             await to.commit(member, 4)
             assert await to.offsets() == {TOPIC: {0: 5}}
+
+    run_timed(work())
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_groups_hear_later_of_messages_whose_end_could_not_be_written_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: bool
+) -> None:
+    async def work() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create()
+            member = (await to.join()).member_id
+            to.put("first")
+            assert await to.drain(member) == ["first"]
+            writer = await Writer.make(to)
+            (await writer.begin()).put("in it")
+            with monkeypatch.context() as patched:
+                patched.setattr(to.broker.sidecars, "write", full)
+                await (writer.commit() if commits else writer.abort())
+            assert await to.drain(member) == (["in it"] if commits else [])
+            await completed(to, writer.number)
+            assert await to.drain(member) == []
+            await to.commit(member, to.partition().log.end_offset)
+            assert await to.offsets() == {TOPIC: {0: 3}}
+
+    run_timed(work())
+
+
+def test_a_sidecar_that_cannot_be_told_what_was_aborted_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create()
+            writer = await Writer.make(to)
+            (await writer.begin()).put("aborted")
+            await writer.abort()
+            member = (await to.join()).member_id
+            with monkeypatch.context() as patched:
+                patched.setattr(to.broker.sidecars, "write", full)
+                with pytest.raises(DiskFull):
+                    await to.poll(member)
+            to.put("after")
+            assert await to.drain(member) == ["after"]
 
     run_timed(work())
 
@@ -583,7 +626,69 @@ def test_a_topic_that_is_opened_late_hears_of_what_was_decided(tmp_path: Path, m
     run_timed(work())
 
 
-# --- ordered reads through the wire door
+def test_a_commit_that_counts_nothing_is_refused_where_a_topic_could_not_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can tell whether that topic has something of it: it would not be among those that hear of the commit."""
+
+    async def work() -> None:
+        disk, clock = PhotographedDisk(), Clock()
+        async with consuming(tmp_path, disk=disk, clock=clock) as to:
+            await to.create(partitions=1)
+            await to.create("bills")
+            writer = await Writer.make(to)
+            (await writer.begin()).put("m0")
+            writer.put("bill", topic="bills")
+        real = Partition.open
+
+        def fails(store: Store, topic: Topic, *given: Any, **named: Any) -> Partition:
+            if topic.name == TOPIC:
+                raise DiskFull("no space")
+            return real(store, topic, *given, **named)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Partition, "open", fails)
+            async with consuming(tmp_path, disk=disk, clock=clock) as to:
+                with pytest.raises(Conflict, match="could not open all"):
+                    await writer.to_broker(to).commit()
+                patched.setattr(Partition, "open", real)
+                await to.broker.topics.retry(clock())
+                await writer.commit(messages=2, acks=0)
+                assert (await visible(to), await visible(to, topic="bills")) == (["m0"], ["bill"])
+
+    run_timed(work())
+
+
+# --- ordered reads
+
+
+def test_what_was_cleaned_while_it_was_read_is_out_of_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What of it was aborted is forgotten then."""
+
+    async def work() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create()
+            writer, found = await Writer.make(to), to.partition()
+            (await writer.begin()).put("aborted")
+            await writer.abort()
+            to.put("after")
+            real = found.log.read
+
+            def slow(*given: Any, **named: Any) -> Any:
+                chunk = real(*given, **named)
+                found.log.truncate_prefix(2)
+                found.transactions.forget_below(2)
+                return chunk
+
+            monkeypatch.setattr(Partition, "reads_warm", lambda *_: False)
+            monkeypatch.setattr(found.log, "read", slow)
+            with pytest.raises(OffsetOutOfRange):
+                await to.broker.reader.ordered(found, 0, max_bytes=1000, max_count=10)
+
+    run_timed(work())
+
+
+# --- through the wire door
 
 
 def test_a_fetch_says_with_one_byte_that_it_wants_uncommitted_messages() -> None:

@@ -315,6 +315,16 @@ def test_the_time_that_is_left_goes_on_in_another_life_and_is_never_longer(machi
         assert found.end_again(50, NOW + passed) == 50 + left
 
 
+def test_where_it_was_is_forgotten_when_all_have_it(machine: Transactions) -> None:
+    """A batch of many, each with all partitions of all, would fill every snapshot."""
+    numbers = tuple(begin(machine, producer, name="load") for producer in (1, 2))
+    do(machine, many("load", 1, *numbers))
+    assert [machine.transaction(number).participants for number in numbers] == [HERE, HERE]
+    do(machine, Complete(numbers))
+    for each in (machine, restored(machine)):
+        assert [each.transaction(number).participants for number in numbers] == [(), ()]
+
+
 def test_a_snapshot_says_it_all(machine: Transactions) -> None:
     identify(machine, "a", 1)
     identify(machine, "b", 2, timeout_ms=5)
