@@ -56,11 +56,11 @@ class PartitionReader:
 
     def ordered_now(
         self, partition: Partition, offset: int, *, max_bytes: int, max_count: int, uncommitted: bool = False
-    ) -> Chunk | None:
-        """Messages that are in memory, as readers may see them; None: use `ordered`."""
+    ) -> Chunk:
+        """Messages as readers may see them, for who knows that they are in memory."""
         end = None if uncommitted else partition.stable_end
-        chunk = self.read_now(partition, offset, max_bytes=max_bytes, max_count=max_count, to_offset=end)
-        return None if chunk is None else _visible(partition, offset, chunk, uncommitted)
+        chunk = partition.log.read(offset, max_bytes=max_bytes, max_count=max_count, to_offset=end)
+        return _visible(partition, offset, chunk, uncommitted)
 
     async def ordered(
         self, partition: Partition, offset: int, *, max_bytes: int, max_count: int, uncommitted: bool = False

@@ -179,7 +179,6 @@ class Requests:
                 max_count=request.max_count,
                 uncommitted=request.uncommitted,
             )
-            assert chunk is not None, "it is warm, as whoever calls this has seen"
         except BaseException:
             self._connection.release(request.max_bytes)
             raise
