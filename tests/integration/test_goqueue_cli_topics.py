@@ -31,7 +31,7 @@ def test_replies_in_json_are_those_of_the_api(terminal: Terminal) -> None:
     made = terminal.object("topic", "create", "shapes")
     assert made.keys() == {"name", "partitions", "created", "topic_id"}
     found = terminal.object("topic", "describe", "shapes")
-    assert found["partition_offsets"] == {str(number): {"earliest": 0, "latest": 0} for number in range(3)}
+    assert found["partition_offsets"] == {str(number): {"earliest": 0, "latest": 0, "stable": 0} for number in range(3)}
     assert "shapes" in terminal.object("topic", "list")["topics"]
     assert terminal.object("topic", "offsets", "shapes") == {"offsets": {"0": 0, "1": 0, "2": 0}}
     assert terminal.object("topic", "delete", "shapes", "-y") == {"deleted": True, "name": "shapes"}
