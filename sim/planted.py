@@ -25,7 +25,7 @@ from goqueue.delivery.deliveries import Deliveries
 from goqueue.delivery.delivery import Delivery
 from goqueue.delivery.holds import Hold, Wait
 from goqueue.delivery.holds import Lease as HeldLease
-from goqueue.delivery.key_lines import KeyedSelection
+from goqueue.delivery.key_lines import KeyedSelection, Runs
 from goqueue.delivery.records import Pledged, Redeemed
 from goqueue.delivery.selection import Selection
 from goqueue.delivery.sidecar import Sidecar
@@ -476,10 +476,17 @@ def _writes_on(_: Function) -> Function:
     return writing
 
 
+def _asks_nothing(_: Function) -> Function:
+    async def check_whole(*_: object) -> None:
+        """Whatever was lost."""
+
+    return check_whole
+
+
 def _no_open_keys(right: Function) -> Function:
-    def line_up(selection: KeyedSelection, scan: codec.Scan, wanted: BitMap64) -> None:
+    def line_up(selection: KeyedSelection, scan: codec.Scan, wanted: BitMap64, runs: Runs) -> None:
         """What is not decided about does not hold up its key."""
-        right(selection, scan, wanted - selection._uncommitted)
+        right(selection, scan, wanted - selection._uncommitted, runs)
 
     return line_up
 
@@ -683,7 +690,7 @@ _ALL: Final = (
         "commits do not ask what is lost",
         TransactionRunner,
         "_check_whole",
-        _does_nothing,
+        _asks_nothing,
         "all or nothing",
     ),
     Bug("transactions", "never-closed", "commits keep nobody out", TransactionRunner, "writing", _writes_on, "fenced"),
