@@ -476,6 +476,13 @@ def _writes_on(_: Function) -> Function:
     return writing
 
 
+def _asks_nothing(_: Function) -> Function:
+    async def check_whole(*_: object) -> None:
+        """Whatever was lost."""
+
+    return check_whole
+
+
 def _no_open_keys(right: Function) -> Function:
     def line_up(selection: KeyedSelection, scan: codec.Scan, wanted: BitMap64, runs: Runs) -> None:
         """What is not decided about does not hold up its key."""
@@ -683,7 +690,7 @@ _ALL: Final = (
         "commits do not ask what is lost",
         TransactionRunner,
         "_check_whole",
-        _does_nothing,
+        _asks_nothing,
         "all or nothing",
     ),
     Bug("transactions", "never-closed", "commits keep nobody out", TransactionRunner, "writing", _writes_on, "fenced"),
