@@ -43,7 +43,7 @@ from goqueue.storage.index import OffsetIndex
 from goqueue.storage.log import Log
 from goqueue.storage.segment import Segment
 from goqueue.storage.synced import Synced, SyncedMark
-from goqueue.storage.transactions import COMMIT
+from goqueue.storage.transactions import COMMIT, TransactionView
 from goqueue.storage.transactions import Run as TransactionRun
 from goqueue.storage.walk import Extent
 from goqueue.transactions.coordinator import Transaction, Transactions, ended
@@ -458,12 +458,12 @@ def _never_again(_: Function) -> Function:
 
 
 def _shows_again(right: Function) -> Function:
-    def read_views(partition: BrokerPartition, wall: int, now: int) -> None:
+    def restore(transactions: PartitionTransactions, views: Iterable[TransactionView]) -> None:
         """What was aborted is forgotten at a restart."""
-        right(partition, wall, now)
-        partition.transactions.hidden.clear()
+        right(transactions, views)
+        transactions.hidden.clear()
 
-    return read_views
+    return restore
 
 
 def _writes_on(_: Function) -> Function:
@@ -516,7 +516,7 @@ _ALL: Final = (
     ),
     Bug("log", "unordered-index", "index points are recorded out of order", OffsetIndex, "extend", _late_points),
     Bug("log", "stale-cleaning", "a rewrite is put in place over a truncation", Log, "replace", _stale),
-    Bug("log", "drop-delayed", "retention removes records still to be delivered", cleaner, "_delayed", _none_delayed),
+    Bug("log", "drop-delayed", "retention removes records still to be delivered", cleaner, "_awaited", _none_delayed),
     Bug(
         "groups",
         "grant-early",
@@ -679,8 +679,8 @@ _ALL: Final = (
         "transactions",
         "shown-again",
         "what is hidden is not restored",
-        BrokerPartition,
-        "_read_views",
+        PartitionTransactions,
+        "restore",
         _shows_again,
         "derived",
     ),

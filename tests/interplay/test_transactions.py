@@ -17,13 +17,14 @@ from goqueue.model.errors import (
     UnknownDelay,
     UnknownTransaction,
 )
-from goqueue.model.groups import Mode
+from goqueue.model.groups import Mode, Place
 from goqueue.model.topic import CleanupPolicy
 from goqueue.model.transactions import TransactionState
 from goqueue.storage.cleaner import clean
 from goqueue.transactions.ending import Durable
 from tests.unit.broker.brokers import Clock
 from tests.unit.broker.consumers import (
+    LATEST,
     TOPIC,
     Consumers,
     consuming,
@@ -775,5 +776,28 @@ def test_topic_delete_x_transaction(tmp_path: Path) -> None:
             assert await visible(to) == []
             await to.followed()
             await to.broker.transactions.look()
+
+    run_timed(work())
+
+
+def test_a_group_that_begins_at_the_end_gets_what_is_committed_later(tmp_path: Path) -> None:
+    """And nothing of what was there to be seen; also when it is moved there."""
+
+    async def work() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create()
+            writer = await Writer.make(to)
+            to.put("old")
+            (await writer.begin()).put("open")
+            to.put("old, too")
+            member = (await to.join(start=LATEST)).member_id
+            other = (await to.join(group="other")).member_id
+            assert await to.drain(other, group="other") == ["old", "old, too"]
+            await to.reset(Place.LATEST, group="other")
+            assert await to.drain(member) == []
+            await writer.commit()
+            to.put("new")
+            assert await to.drain(member) == ["open", "new"]
+            assert await to.drain(other, group="other") == ["open", "new"]
 
     run_timed(work())

@@ -111,6 +111,12 @@ def runs(offsets: BitMap64) -> Iterator[tuple[int, int]]:
         yield first, end
 
 
+def first_from(offsets: BitMap64, at: int) -> int:
+    """The first of them that is not before `at`; past all when there is none."""
+    before = offsets.rank(at - 1) if at > 0 else 0
+    return offsets[before] if before < len(offsets) else _ALL
+
+
 def first_gap(offsets: BitMap64, at: int) -> int:
     """The first from `at` on that is not among them. It looks near first: a bitmap may be large, a step small."""
     step = 1

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from goqueue import codec
-from goqueue.base.offset_sets import first_gap
+from goqueue.base.offset_sets import first_gap, ranged
 from goqueue.broker.coordination import Coordination
 from goqueue.broker.partition import Partition
 from goqueue.broker.read import PartitionReader
 from goqueue.broker.sidecars import Sidecars
 from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
-from goqueue.delivery.commands import PledgeBelow, ResetTo, Settle, Start
+from goqueue.delivery.commands import Finish, PledgeBelow, ResetTo, Settle, Start
 from goqueue.groups.group import Group, Member, Part
 from goqueue.model import limits
 from goqueue.model.errors import GoQueueError, InvalidRequest, OffsetOutOfRange
@@ -260,7 +260,11 @@ class Offsets:
         if topic.meta.topic_id in group.started:
             return  # another member was faster, and said where
         for partition, low in zip(partitions, lows, strict=True):
-            self._sidecars.write(partition, Start(group.number, low))
+            if position.place is Place.LATEST:
+                self._sidecars.write(partition, Start(group.number, partition.stable_end))
+                self._pass_visible(group, partition)
+            else:
+                self._sidecars.write(partition, Start(group.number, low))
         await self._sidecars.durable(partitions)  # in every mode: the groups log is about to say that it is there
 
     async def reset(
@@ -276,11 +280,22 @@ class Offsets:
             await self._sidecars.made(each)
         await self._coordination.start_topic(group, opened)
         for each in chosen:
-            self._sidecars.write(each, ResetTo(group.number, targets[each.number]))
+            if position.place is Place.LATEST:
+                self._sidecars.write(each, ResetTo(group.number, each.stable_end))
+                self._pass_visible(group, each)
+            else:
+                self._sidecars.write(each, ResetTo(group.number, targets[each.number]))
         await self._coordination.renew(group, opened, chosen)
         await self._sidecars.durable(chosen)  # in every mode: a reset that comes undone would settle what nobody saw
         self._coordination.parks.wake_group(group.number)
         return targets
+
+    def _pass_visible(self, group: Group, partition: Partition) -> None:
+        """At the end: what there is counts as settled, but not what is of open transactions: that is yet to come."""
+        uncommitted = partition.transactions.uncommitted
+        if uncommitted:
+            visible = ranged(uncommitted.min(), partition.log.end_offset) - uncommitted
+            self._sidecars.write(partition, Finish(group.number, visible))
 
     async def _resolve(self, partition: Partition, position: Position) -> int:
         """An offset that is there, or the end."""

@@ -134,7 +134,7 @@ class Deliveries:
     def low(self, group: GroupNumber) -> int | None:
         """Up to where the group has settled everything; None if it was never here."""
         active = self._active.get(group)
-        return active.low if active is not None else self._resting.get(group)
+        return active.low if active is not None else self._rested_at(group)
 
     def is_drained(self, group: GroupNumber, assignment_epoch: int, end: int) -> bool:
         """Whether its owner finds nothing up to `end`: all is settled, or all was delivered, in order, and some is not.
@@ -144,7 +144,7 @@ class Deliveries:
         """
         active, selection = self._active.get(group), self._selections.get(group)
         if active is None:
-            low = self._resting.get(group)
+            low = self._rested_at(group)
             if low is None or selection is None:
                 return low is not None and low >= end
             return self.is_held(low) and selection.is_spent(end)
@@ -180,11 +180,17 @@ class Deliveries:
         active = self._active.get(group)
         if active is not None:
             return active
-        low = self._resting.get(group) or _BEGINNING
+        low = self._rested_at(group) or _BEGINNING
         rested = self._rested
         if rested is None or rested.low != low:
             rested = self._rested = Delivery(low)
         return rested
+
+    def _rested_at(self, group: GroupNumber) -> int | None:
+        """The low mark of a group that rests. What was cancelled there is passed over when somebody looks: groups are
+        many, and so are the markers of transactions."""
+        low = self._resting.get(group)
+        return low if low is None or low not in self.cancelled else first_gap(self.cancelled, low)
 
     def not_settled(self, group: GroupNumber, offsets: BitMap64) -> BitMap64:
         """Those of them that the group is not done with."""
@@ -447,7 +453,8 @@ class Deliveries:
     def _activate(self, group: GroupNumber) -> Delivery:
         delivery = self._active.get(group)
         if delivery is None:
-            delivery = self._active[group] = Delivery(self._resting.pop(group) or _BEGINNING)
+            delivery = self._active[group] = Delivery(self._rested_at(group) or _BEGINNING)
+            self._resting.pop(group)
         return delivery
 
     def _settle(self, group: GroupNumber, delivery: Delivery, offsets: BitMap64) -> None:
@@ -464,7 +471,7 @@ class Deliveries:
         if delivery.ended:
             self._running.drop_ended(delivery)
         if delivery.low in self.cancelled:  # but what was delivered before a clock went back is not passed over
-            delivery.settled.pass_over(self.cancelled - delivery.taken - delivery.tries.offsets)
+            delivery.settled.pass_over(self.cancelled, (delivery.taken, delivery.tries.offsets))
         if delivery.is_resting:
             del self._active[group]
             self._resting.set(group, delivery.low)
@@ -566,10 +573,7 @@ class Deliveries:
             selection.settle(offsets - self.delivery(number).taken)
         for offset in [offset for offset in self.moved if offset in offsets] if self.moved else ():
             del self.moved[offset]
-        for group, low in self._resting:
-            if low in self.cancelled:
-                self._resting.set(group, first_gap(self.cancelled, low))
-        for group, delivery in list(self._active.items()):
+        for group, delivery in [item for item in self._active.items() if item[1].low in offsets]:
             self._rest(group, delivery)
 
     def _apply_moved(self, event: Moved) -> None:
@@ -578,6 +582,9 @@ class Deliveries:
     def forget_below(self, start: int) -> None:
         """The log begins there by now: what was cancelled or moved before is no longer needed."""
         if self.cancelled and self.cancelled.min() < start:
+            for group, low in self._resting:
+                if low in self.cancelled:
+                    self._resting.set(group, first_gap(self.cancelled, low))
             self.cancelled.remove_range(0, start)
         if self.moved and min(self.moved) < start:
             self.moved = {offset: time for offset, time in self.moved.items() if offset >= start}

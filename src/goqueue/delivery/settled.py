@@ -4,9 +4,11 @@ Invariants: the offset at the low mark is not settled, so there is no bitmap whe
 bitmap that is there is not empty.
 """
 
+from collections.abc import Sequence
+
 from pyroaring import BitMap64
 
-from goqueue.base.offset_sets import cut_below, cut_from, first_gap, pack, unpack
+from goqueue.base.offset_sets import cut_below, cut_from, first_from, first_gap, pack, unpack
 
 _NONE = BitMap64()
 
@@ -65,10 +67,13 @@ class SettledSet:
             self.low = low
             self._lift()
 
-    def pass_over(self, others: BitMap64) -> None:
-        """Offsets right at the low mark that are among `others` count as settled."""
-        while others and self.low in others:
-            self.raise_to(first_gap(others, self.low))
+    def pass_over(self, others: BitMap64, kept: Sequence[BitMap64] = ()) -> None:
+        """Offsets right at the low mark that are among `others` count as settled, unless they are `kept`."""
+        while self.low in others:
+            end = min([first_gap(others, self.low), *(first_from(offsets, self.low) for offsets in kept if offsets)])
+            if end <= self.low:
+                return
+            self.raise_to(end)
 
     def clip(self, end: int) -> None:
         """Nothing from `end` on is settled."""

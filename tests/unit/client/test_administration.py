@@ -175,7 +175,7 @@ USES = (
     use("start_redrive", "orders", **FILTER, rate=10, dry_run=True, target="others"),
     use("describe_redrive", JOB),
     use("cancel_redrive", JOB),
-    use("commit_many", "nightly", 7, ["txn-1"], messages={"txn-1": 5}),
+    use("commit_many", "nightly", 7, ["txn-1"], messages={"txn-1": 5}, acks={"txn-1": 2}),
     use("abort_transaction", "txn-1"),
     use("abort_transactions", "nightly"),
     use("transactions", name="nightly", state="ongoing", limit=5),

@@ -127,6 +127,16 @@ def test_others_right_at_the_low_mark_are_passed_over() -> None:
     assert settled.low == 11
 
 
+def test_what_is_kept_is_not_passed_over() -> None:
+    settled = made(5)
+    settled.pass_over(BitMap64([5, 6, 7, 8]), (BitMap64([3, 7, 20]), BitMap64()))
+    assert settled.low == 7
+    settled.pass_over(BitMap64([5, 6, 7, 8]), (BitMap64([7]),))
+    assert settled.low == 7
+    settled.pass_over(BitMap64([5, 6, 7, 8]), (BitMap64([1]),))
+    assert settled.low == 9
+
+
 # --- a fence
 
 

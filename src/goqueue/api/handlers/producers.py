@@ -1,5 +1,7 @@
 """Producer ids: given out once, never twice."""
 
+from msgspec import UNSET
+
 from goqueue.api.handlers.publishing import span
 from goqueue.api.service import Service
 from goqueue.model import limits
@@ -10,12 +12,12 @@ _FIRST_EPOCH = 0
 
 
 async def init_producer(service: Service, request: shapes.InitProducer) -> shapes.ProducerReply:
-    if request.transactional_id is None:
-        if request.transaction_timeout is not None:
+    if request.transactional_id is UNSET:
+        if request.transaction_timeout is not UNSET:
             raise InvalidRequest("transaction_timeout belongs to a transactional_id; or say timeout when you begin one")
         return shapes.ProducerReply(producer_id=await service.broker.init_producer(), epoch=_FIRST_EPOCH)
     timeout_ms = limits.DEFAULT_TRANSACTION_MS
-    if request.transaction_timeout is not None:
+    if request.transaction_timeout is not UNSET:
         least, most = limits.MIN_TRANSACTION_MS, limits.MAX_TRANSACTION_MS
         timeout_ms = span("transaction_timeout", request.transaction_timeout, least, most)
     identity = await service.broker.transactions.identify(request.transactional_id, timeout_ms)

@@ -162,7 +162,7 @@ async def list_transactions(service: Service, request: shapes.ListTransactions) 
         if (request.name is None or found.name == request.name)
         and (request.state is None or runner.state(found) == request.state)
     ]
-    shown = [_show(service, found) for found in wanted[: request.limit]]
+    shown = [_show(service, found, with_parts=False) for found in wanted[: request.limit]]
     return shapes.TransactionList(transactions=shown, total=len(wanted))
 
 
@@ -188,11 +188,12 @@ async def transaction_token(service: Service, request: shapes.Nothing, name: str
     return shapes.TokenReply(name=name, number=service.broker.transactions.machine.tokens.get(name))
 
 
-def _show(service: Service, found: Transaction) -> shapes.ShownTransaction:
+def _show(service: Service, found: Transaction, *, with_parts: bool = True) -> shapes.ShownTransaction:
     runner = service.broker.transactions
+    with_parts = with_parts and found.is_open
     parts = [
         shapes.TransactionPart(topic=part.topic, partition=part.partition, messages=part.messages, acks=part.acks)
-        for part in runner.parts(found)
+        for part in (runner.parts(found) if with_parts else ())
     ]
     return shapes.ShownTransaction(
         transaction_id=found.transaction_id,
@@ -206,5 +207,5 @@ def _show(service: Service, found: Transaction) -> shapes.ShownTransaction:
         ended_at=UNSET if found.is_open else show_time(found.decided_at),
         reason=UNSET if found.reason is None else found.reason.value,
         producer_silent=runner.is_silent(found) if found.is_open else UNSET,
-        partitions=parts if found.is_open else UNSET,
+        partitions=parts if with_parts else UNSET,
     )

@@ -148,8 +148,8 @@ class InitProducer(Request, frozen=True, kw_only=True):
     Whoever had the transactional id before is fenced off, and what it left open is aborted.
     """
 
-    transactional_id: TransactionalId | None = None
-    transaction_timeout: Duration | None = None
+    transactional_id: TransactionalId | UnsetType = UNSET
+    transaction_timeout: Duration | UnsetType = UNSET
     """How long its transactions may be open, unless they say so themselves; 60 seconds if left out."""
 
 

@@ -159,7 +159,7 @@ class ShownTransaction(Reply, frozen=True, kw_only=True, omit_defaults=True):
     producer_silent: bool | UnsetType = UNSET
     """Its producer was not heard of for long. That alone aborts nothing."""
     partitions: list[TransactionPart] | UnsetType = UNSET
-    """What it has and where, while it is ongoing."""
+    """What it has and where, while it is ongoing; lists leave it out."""
 
 
 class TransactionList(Reply, frozen=True, kw_only=True):
