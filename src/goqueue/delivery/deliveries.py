@@ -190,7 +190,7 @@ class Deliveries:
         """The low mark of a group that rests. What was cancelled there is passed over when somebody looks: groups are
         many, and so are the markers of transactions."""
         low = self._resting.get(group)
-        return low if low is None or low not in self.cancelled else first_gap(self.cancelled, low)
+        return None if low is None else first_gap(self.cancelled, low)
 
     def not_settled(self, group: GroupNumber, offsets: BitMap64) -> BitMap64:
         """Those of them that the group is not done with."""
@@ -373,7 +373,7 @@ class Deliveries:
             ) from error
 
     def snapshot(self) -> Iterable[bytes]:
-        lows = tuple((GroupNumber(group), low) for group, low in self._resting)
+        lows = tuple((GroupNumber(group), first_gap(self.cancelled, low)) for group, low in self._resting)
         if lows:
             yield records.encode(Resting(lows))
         for group, delivery in self._active.items():
@@ -583,8 +583,7 @@ class Deliveries:
         """The log begins there by now: what was cancelled or moved before is no longer needed."""
         if self.cancelled and self.cancelled.min() < start:
             for group, low in self._resting:
-                if low in self.cancelled:
-                    self._resting.set(group, first_gap(self.cancelled, low))
+                self._resting.set(group, first_gap(self.cancelled, low))
             self.cancelled.remove_range(0, start)
         if self.moved and min(self.moved) < start:
             self.moved = {offset: time for offset, time in self.moved.items() if offset >= start}
