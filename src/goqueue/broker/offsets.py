@@ -71,11 +71,12 @@ class Offsets:
         received: int | None = None,
         pledged_to: int | None = None,
         on_pledged: Callable[[Partition], None] = lambda _: None,
-    ) -> None:
+    ) -> int:
         """Settle what is this member's; NotOwner names the rest, also of topics that are gone, which is left alone.
 
         `received` is the last poll whose messages it is about: nothing that was delivered later is settled. What is
         `pledged_to` a transaction counts if that is committed; `on_pledged` hears of each partition that may have some.
+        How many messages are pledged is returned.
         """
         to = limits.MAX_OFFSET if received is None else received
         self._coordination.touch(member)
@@ -86,7 +87,7 @@ class Offsets:
         damages = [self._sidecars.partition(part).sidecar_damage for part, _ in wanted]
         shares = group.mode is not Mode.PARTITION
         refused = {part for part, _ in wanted if not (shares or group.owns(member, part, generation))}
-        settled = []
+        settled, pledged = [], 0
         for part, offset in wanted:
             partition = self._sidecars.of(part)
             if part in refused or partition is None:
@@ -97,7 +98,8 @@ class Offsets:
                     self._sidecars.write(partition, Settle(group.number, offset, to, holder))
                 else:
                     on_pledged(partition)  # now: who asks may leave before all is said
-                    self._sidecars.write(partition, PledgeBelow(group.number, offset, pledged_to, to, holder))
+                    command = PledgeBelow(group.number, offset, pledged_to, to, holder)
+                    pledged += self._sidecars.write(partition, command)
                 settled.append(partition)
         self._coordination.has_room(group, member.member_id)
         await self._coordination.release(group, member)
@@ -110,6 +112,7 @@ class Offsets:
             raise group.refuse(names)
         for damage in filter(None, damages):
             raise damage.with_traceback(None)
+        return pledged
 
     def _parts(self, offsets: ByPartition) -> list[tuple[Part, int]]:
         """Checked, before anything is settled."""

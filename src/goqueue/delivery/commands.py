@@ -200,7 +200,7 @@ class Pledge(msgspec.Struct, frozen=True):
 
 
 class PledgeBelow(msgspec.Struct, frozen=True):
-    """The same for what a commit would settle. See `Settle`."""
+    """The same for what a commit would settle; see `Settle`. Replies with how many messages that are."""
 
     group: GroupNumber
     below: int

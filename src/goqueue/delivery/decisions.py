@@ -265,7 +265,8 @@ def _pledge(state: State, command: commands.Pledge, _now: int) -> Decision:
 
 def _pledge_below(state: State, command: commands.PledgeBelow, _now: int) -> Decision:
     offsets = state.delivery(command.group).below(command.below, command.to, command.holder)
-    return _decided(Pledged(command.group, command.transaction, pack(offsets))) if offsets else _NOTHING
+    events = [Pledged(command.group, command.transaction, pack(offsets))] if offsets else []
+    return Decision(list(map(records.encode, events)), len(offsets))
 
 
 def _redeem(state: State, command: commands.Redeem, _now: int) -> Decision:

@@ -83,10 +83,10 @@ async def transaction_ack(service: Service, request: shapes.TransactionAck) -> s
         }
         group, member = find_member(service, request.group, request.member_id)
         received = None if request.received is UNSET else request.received
-        await service.broker.offsets.commit(
+        acks = await service.broker.offsets.commit(
             group, member, offsets, received=received, pledged_to=found.number, on_pledged=take_part
         )
-        return shapes.Settled(acknowledged=True)
+        return shapes.Settled(acknowledged=True, acks=acks)
 
     async def work(handles: Sequence[Handle]) -> list[Fate]:
         return await service.broker.settlement.pledge(found.number, handles, take_part)

@@ -55,6 +55,8 @@ class Settled(Reply, frozen=True, kw_only=True, omit_defaults=True):
     retriable: bool | UnsetType = UNSET
     results: "list[Settled] | UnsetType" = UNSET
     """For `receipt_handles`: one for each."""
+    acks: int | UnsetType = UNSET
+    """For a transaction's acks by offsets: how many messages those are, as its commit may say."""
 
 
 class ListDelayed(Request, frozen=True, kw_only=True):
