@@ -91,6 +91,7 @@ class Worker:
             stdout=subprocess.PIPE,
         )
         self.is_fenced = False
+        self.has_committed = False
         self._listener = threading.Thread(target=self._listen, args=(said,), daemon=True)
         self._listener.start()
 
@@ -99,6 +100,7 @@ class Worker:
         for line in self._process.stdout:
             text = line.decode().strip()
             self.is_fenced |= text == "F"
+            self.has_committed |= text.startswith("C")
             said.put(text)
 
     def signal(self, number: int) -> None:
@@ -204,6 +206,10 @@ class Scene:
 
     def _replace(self, at: int) -> None:
         zombie = self._workers[at]
+        while not zombie.has_committed:  # else it may not have its epoch yet, and would be the one that comes later
+            if not self._lag():
+                self.publish(_PER_ROUND)
+            self._until("the zombie to be works", lambda: zombie.has_committed or not self._lag())
         zombie.signal(signal.SIGSTOP)
         self._workers[at] = self._start(at)
         time.sleep(_FROZEN_S)

@@ -355,6 +355,7 @@ def test_transaction_x_dead_letters_acks(tmp_path: Path, mode: Mode) -> None:
             await time_out(to, HOUR_MS - 60 * SECOND_MS - 1)
             assert writer.transaction.state is not TransactionState.ONGOING, "it was open for too long"
             member = (await to.join()).member_id
+            await to.pass_by(SECOND_MS + 50)
             again = await to.poll(member)
             assert sorted(zip(texts(again), deliveries_of(again), strict=True)) == [("m0", 2), ("m1", 2)]
             await writer.begin()
@@ -362,8 +363,28 @@ def test_transaction_x_dead_letters_acks(tmp_path: Path, mode: Mode) -> None:
             await writer.abort()
             await to.nack(handle_of(again, "m1"))
             assert await to.drain(member) == []
-            assert sorted(record.value or b"" for record, _ in await to.letters()) == [b"m0", b"m1"]
+            letters = {record.value or b"": story for record, story in await to.letters()}
+            assert sorted(letters) == [b"m0", b"m1"]
+            told = letters[b"m0"]
+            assert (told.reason, told.detail, told.deliveries) == ("nacked", f"txn-{writer.number} was aborted", 2)
             assert await to.offsets() == {TOPIC: {0: 2}}
+
+    run_timed(work())
+
+
+def test_an_abort_gives_its_acks_back_with_a_backoff(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with consuming(tmp_path) as to:
+            member, writer = await ready(to)
+            to.put("m0")
+            for tries in range(1, 4):
+                polled = await to.poll(member)
+                assert deliveries_of(polled) == [tries]
+                await writer.begin()
+                await writer.ack(*handles_of(polled))
+                await writer.abort()
+                assert await to.drain(member) == [], "it waits, as after a nack"
+                await to.pass_by(2 ** (tries - 1) * SECOND_MS + 50)
 
     run_timed(work())
 
@@ -664,7 +685,7 @@ def test_acks_of_a_batch_are_counted_also_without_its_messages(tmp_path: Path) -
         async with consuming(tmp_path) as to:
             _, writer = await ready(to)
             (await writer.begin("load")).put("m0")
-            with pytest.raises(TransactionAborted, match="its writer says 1 and 2"):
+            with pytest.raises(Conflict, match="its writer says 1 and 2"):
                 await to.broker.transactions.commit_many("load", 1, [writer.number], acks={writer.number: 2})
 
     run_timed(work())

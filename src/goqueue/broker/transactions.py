@@ -356,12 +356,19 @@ class TransactionRunner:
         here = sum(part.messages for part in has), sum(part.acks for part in has)
         wanted = here[0] if messages is None else messages, here[1] if acks is None else acks
         if wanted != here:
+            what = (
+                f"{found.transaction_id} has {here[0]} messages and {here[1]} acks, its writer says {wanted[0]} and "
+                f"{wanted[1]}"
+            )
+            if found.number not in self._unsure:
+                raise Conflict(f"{what}; add what is missing, or abort it: a group that was reset drops its acks")
             await self._finished(self._abort((found.number,), AbortReason.LOST))
             raise TransactionAborted(
-                f"{found.transaction_id} has {here[0]} messages and {here[1]} acks, its writer says {wanted[0]} and "
-                f"{wanted[1]}: the others were lost in a crash of the broker's machine, so it is aborted; do it again"
+                f"{what}: the broker stopped without warning and lost the others, so it is aborted; do it again"
             )
-        if found.number in self._unsure and (messages is None or acks is None):
+        # Who commits others' transactions together may know of their messages alone.
+        doubtful = messages is None or (acks is None and (here[1] > 0 or not found.name))
+        if found.number in self._unsure and doubtful:
             raise Conflict(
                 f"the broker stopped without warning while {found.transaction_id} was open, or could not open all its "
                 "topics since, and may miss some of it; say with messages and acks how many it has, or abort it"
@@ -375,16 +382,12 @@ class TransactionRunner:
         messages: Mapping[int, int] | None = None,
         acks: Mapping[int, int] | None = None,
     ) -> Committed:
-        """All of them or none, once per token. `messages` and `acks`: how many each has, by its writer; see `commit`.
-
-        Of one whose messages are counted and acks are not, there are none.
-        """
+        """All of them or none, once per token. `messages` and `acks`: how many each has; see `commit`."""
         listed = tuple(dict.fromkeys(numbers))
         if not self.machine.check_many(name, token, listed):
-            counted = {**dict.fromkeys(messages or {}, 0), **(acks or {})}
             for number in listed:
                 found = self.machine.transaction(number)
-                await self._check_whole(found, (messages or {}).get(number), counted.get(number))
+                await self._check_whole(found, (messages or {}).get(number), (acks or {}).get(number))
         work = self._commit(
             listed,
             lambda parts: commands.CommitMany(name=name, token=token, numbers=listed, participants=parts),
@@ -477,7 +480,7 @@ class TransactionRunner:
             self._unseen.append((partition, ended_here.marker))
             self._hide_markers()
         if has_acks:
-            for group, count in self._sidecars.write(partition, Redeem(number, commits)).items():
+            for group, count in self._sidecars.write(partition, Redeem(number, commits, partition.retries)).items():
                 if commits:
                     self._on_acked(partition, group, count)
         self._on_ready(partition, None)

@@ -210,10 +210,14 @@ class PledgeBelow(msgspec.Struct, frozen=True):
 
 
 class Redeem(msgspec.Struct, frozen=True):
-    """A transaction has ended. Replies with how many messages each group is done with, or tries again."""
+    """A transaction has ended. Replies with how many messages each group is done with, or tries again.
+
+    With `retries` they are tried again as if they had been given back: after a backoff, and not more often than that.
+    """
 
     transaction: int
     commits: bool
+    retries: Retries | None = None
 
 
 class Hide(msgspec.Struct, frozen=True):

@@ -45,6 +45,7 @@ from goqueue.delivery.records import (
 from goqueue.machine.shape import Decision
 from goqueue.model.errors import Conflict
 from goqueue.model.names import GroupNumber
+from goqueue.model.transactions import transaction_id
 
 _NOTHING: Final = Decision((), None)
 _EMPTY: Final = BitMap64()
@@ -269,10 +270,34 @@ def _pledge_below(state: State, command: commands.PledgeBelow, _now: int) -> Dec
     return Decision(list(map(records.encode, events)), len(offsets))
 
 
-def _redeem(state: State, command: commands.Redeem, _now: int) -> Decision:
+def _redeem(state: State, command: commands.Redeem, now: int) -> Decision:
     pledged = state.pledged(command.transaction)
-    events = [Redeemed(command.transaction, command.commits)] if pledged else []
+    events: list[Event] = []
+    if command.retries is not None and not command.commits:
+        for group in pledged:
+            events += _give_back_pledged(state.delivery(group), group, command.transaction, command.retries, now)
+    if pledged:
+        events.append(Redeemed(command.transaction, command.commits))
     return Decision(list(map(records.encode, events)), pledged)
+
+
+def _give_back_pledged(
+    delivery: Delivery, group: GroupNumber, transaction: int, retries: commands.Retries, now: int
+) -> Iterator[Event]:
+    """What was aborted waits, or is dead. What had lapsed before it was pledged did its waiting then."""
+    pledge = delivery.pledges[transaction]
+    dead = BitMap64()
+    by_span: dict[int, list[int]] = {}
+    for offset in column(pledge.offsets - pledge.counted):
+        failed = delivery.deliveries_of(offset) + 1
+        if failed > retries.most:
+            dead.add(offset)
+        else:
+            by_span.setdefault(retries.backoff.delay_ms(failed), []).append(offset)
+    for span_ms, offsets in by_span.items():
+        yield Deferred(group, pack(BitMap64(offsets)), now + span_ms, span_ms)
+    detail = f"{transaction_id(transaction)} was aborted"
+    yield from _end(group, dead, Reason.NACKED, now, dead_letters=retries.dead_letters, detail=detail)
 
 
 def _hide(state: State, command: commands.Hide, _now: int) -> Decision:

@@ -304,11 +304,13 @@ class Delivery:
 
     def doom(self, offsets: BitMap64) -> None:
         """They are dead. Their tries stay until they are buried, for the count."""
-        leased = BitMap64()
+        uncounted = BitMap64()
         for lease in self._all_leases():
-            leased |= lease.offsets & offsets
+            uncounted |= lease.offsets & offsets
+        for pledge in self.pledges.values():
+            uncounted |= (pledge.offsets - pledge.counted) & offsets
         self._let_go(offsets)
-        self.tries.fail(leased, _NO_POLL)
+        self.tries.fail(uncounted, _NO_POLL)
         self.dead |= offsets
         self.taken |= offsets
 

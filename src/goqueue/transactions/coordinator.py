@@ -151,6 +151,10 @@ class Transactions:
         """By transactional id."""
         self._epochs: dict[int, int] = {}
         """Of producer ids that belong to a transactional id: the epoch that may write."""
+        self._names: dict[int, str] = {}
+        """Of the same producers: the transactional id."""
+        self._last: dict[int, int] = {}
+        """By producer the last of its transactions that is remembered."""
         self.by_number: dict[int, Transaction] = {}
         """All that are known, the oldest first."""
         self.by_producer: dict[int, int] = {}
@@ -234,6 +238,9 @@ class Transactions:
         if number is None:
             number = self.by_producer.get(writer.producer_id)
             if number is None:
+                last = self.by_number.get(self._last.get(writer.producer_id, 0))
+                if last is not None and last.epoch == writer.epoch and not last.is_committed:
+                    raise ended(last)
                 raise Conflict(f"producer {writer.producer_id} has no open transaction; begin one")
         found = self.transaction(number)
         if found.producer_id != writer.producer_id:
@@ -307,12 +314,11 @@ class Transactions:
         events: list[Event] = []
         if number >= self.reserved:
             events.append(NumbersReserved(number + limits.TRANSACTION_NUMBERS_RESERVED))
-        owner = self.owners.get(command.transactional_id)
+        transactional_id = self._names.get(command.producer_id, "")
+        owner = self.owners.get(transactional_id)
         usual = limits.DEFAULT_TRANSACTION_MS if owner is None else owner.timeout_ms
         timeout_ms = usual if command.timeout_ms is None else command.timeout_ms
-        begun = Begun(
-            number, command.producer_id, command.epoch, command.transactional_id, command.name, now, timeout_ms
-        )
+        begun = Begun(number, command.producer_id, command.epoch, transactional_id, command.name, now, timeout_ms)
         return _decided(number, *events, begun)
 
     def _decide_commit(self, command: commands.Commit, now: int) -> Decision:
@@ -382,6 +388,7 @@ class Transactions:
         owner = Owner(event.producer_id, event.epoch, event.timeout_ms, event.at)
         self.owners[event.transactional_id] = owner
         self._epochs[event.producer_id] = event.epoch
+        self._names[event.producer_id] = event.transactional_id
 
     def _apply_begun(self, event: Begun) -> None:
         self.by_number[event.number] = Transaction(
@@ -393,7 +400,7 @@ class Transactions:
             event.at,
             event.timeout_ms,
         )
-        self.by_producer[event.producer_id] = event.number
+        self.by_producer[event.producer_id] = self._last[event.producer_id] = event.number
         owner = self.owners.get(event.transactional_id)
         if owner is not None:
             owner.used_at = event.at
@@ -428,16 +435,21 @@ class Transactions:
         self._ended[found.number] = None
         if len(self._ended) > limits.TRANSACTIONS_REMEMBERED:
             oldest = next(iter(self._ended))
-            del self._ended[oldest], self.by_number[oldest]
+            gone = self.by_number.pop(oldest)
+            del self._ended[oldest]
+            if self._last.get(gone.producer_id) == oldest:
+                del self._last[gone.producer_id]
 
     def _apply_forgotten(self, event: Forgotten) -> None:
         for name in event.transactional_ids:
             owner = self.owners.pop(name, None)
             if owner is not None:
                 self._epochs.pop(owner.producer_id, None)
+                self._names.pop(owner.producer_id, None)
 
     def _apply_kept(self, event: Kept) -> None:
         found = self.by_number[event.number] = Transaction(*msgspec.structs.astuple(event))
+        self._last[found.producer_id] = max(found.number, self._last.get(found.producer_id, 0))
         if found.is_open:
             self.by_producer[found.producer_id] = found.number
         elif found.state in (TransactionState.COMMITTED, TransactionState.ABORTED):
@@ -448,6 +460,7 @@ class Transactions:
 
     def _apply_spent(self, event: Spent) -> None:
         self._epochs[event.producer_id] = _LAST_EPOCH + 1
+        self._names.pop(event.producer_id, None)
 
 
 def ended(found: Transaction) -> Conflict:

@@ -12,7 +12,7 @@ from goqueue.api.service import Service
 from goqueue.broker.settle import Fate
 from goqueue.delivery.handles import Handle
 from goqueue.model import limits
-from goqueue.model.errors import InvalidRequest, UnknownProducer
+from goqueue.model.errors import InvalidRequest, TransactionAborted, UnknownProducer
 from goqueue.model.names import check_transaction_name
 from goqueue.model.times import show_time
 from goqueue.model.transactions import AbortReason, transaction_id, transaction_number
@@ -118,8 +118,13 @@ async def abort_transaction(service: Service, request: shapes.AbortTransaction) 
         if request.name is not None:
             raise InvalidRequest("a producer aborts its own transaction; leave out producer_id to abort by name")
         writer = Writer(request.producer_id, request.epoch, request.transactional_id or "")
-        numbers = [runner.machine.of(writer, _number(request.transaction_id)).number]
+        try:
+            numbers = [runner.machine.of(writer, _number(request.transaction_id)).number]
+        except TransactionAborted:
+            numbers = []
     elif request.name is not None:
+        if request.transaction_id is not None:
+            raise InvalidRequest("abort one by its transaction_id, or all of a name; not both")
         numbers = [found.number for found in runner.machine.named(request.name)]
     elif request.transaction_id is not None:
         numbers = [runner.machine.transaction(transaction_number(request.transaction_id)).number]

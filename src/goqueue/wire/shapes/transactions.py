@@ -77,7 +77,7 @@ class TransactionAck(Writer, frozen=True, kw_only=True):
 
 class CommitTransaction(Writer, frozen=True, kw_only=True):
     messages: Count | None = None
-    """How many were published in it: it is aborted when some of them were lost."""
+    """How many were published in it: nothing is committed when there are not so many."""
     acks: Count | None = None
 
 
@@ -119,7 +119,7 @@ class CommitMany(Request, frozen=True, kw_only=True):
     messages: dict[TransactionId, Count] | None = None
     """By transaction, how many were published in it: none is committed when some were lost."""
     acks: dict[TransactionId, Count] | None = None
-    """The same of acks; none, where `messages` names a transaction and this does not."""
+    """The same of acks."""
 
 
 class ManyCommitted(Reply, frozen=True, kw_only=True):
