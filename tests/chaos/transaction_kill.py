@@ -215,9 +215,13 @@ class Scene:
         time.sleep(_FROZEN_S)
         before = self.counts["C"]
         self._until("others commit", lambda: self.counts["C"] > before or not self._lag())
-        self.publish(_PER_ROUND)
         zombie.signal(signal.SIGCONT)
-        self._until("the zombie is told", lambda: zombie.is_fenced)
+        deadline = time.monotonic() + PATIENCE_S
+        while (
+            not zombie.is_fenced and time.monotonic() < deadline
+        ):  # it may have to join again before it gets something
+            self.publish(_PER_ROUND // 10)
+            self._until("somebody works", lambda: zombie.is_fenced or not self._lag())
         zombie.wait_until_fenced()
 
     def _lag(self) -> int:
