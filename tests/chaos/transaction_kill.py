@@ -219,7 +219,7 @@ class Scene:
         deadline = time.monotonic() + PATIENCE_S
         while (
             not zombie.is_fenced and time.monotonic() < deadline
-        ):  # it may have to join again before it gets something
+        ):  # it may have to join again first
             self.publish(_PER_ROUND // 10)
             self._until("somebody works", lambda: zombie.is_fenced or not self._lag())
         zombie.wait_until_fenced()
