@@ -217,9 +217,7 @@ class Scene:
         self._until("others commit", lambda: self.counts["C"] > before or not self._lag())
         zombie.signal(signal.SIGCONT)
         deadline = time.monotonic() + PATIENCE_S
-        while (
-            not zombie.is_fenced and time.monotonic() < deadline
-        ):  # it may have to join again first
+        while not zombie.is_fenced and time.monotonic() < deadline:  # it may have to join again first
             self.publish(_PER_ROUND // 10)
             self._until("somebody works", lambda: zombie.is_fenced or not self._lag())
         zombie.wait_until_fenced()
