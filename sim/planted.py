@@ -15,10 +15,11 @@ import msgspec
 from pyroaring import BitMap64
 
 from goqueue import codec
-from goqueue.base.offset_sets import unpack
+from goqueue.base.offset_sets import pack, unpack
 from goqueue.broker import transactions as running
 from goqueue.broker.partition import Partition as BrokerPartition
 from goqueue.broker.transactions import TransactionRunner
+from goqueue.delivery import decisions
 from goqueue.delivery.commands import Cancel, Lease, Settle
 from goqueue.delivery.delays import Delays
 from goqueue.delivery.deliveries import Deliveries
@@ -26,7 +27,7 @@ from goqueue.delivery.delivery import Delivery
 from goqueue.delivery.holds import Hold, Wait
 from goqueue.delivery.holds import Lease as HeldLease
 from goqueue.delivery.key_lines import KeyedSelection, Runs
-from goqueue.delivery.records import Pledged, Redeemed
+from goqueue.delivery.records import Pledged, Redeemed, Released
 from goqueue.delivery.selection import Selection
 from goqueue.delivery.sidecar import Sidecar
 from goqueue.groups import changes, groups
@@ -36,6 +37,7 @@ from goqueue.io.disk import File
 from goqueue.machine.host import Outcome
 from goqueue.machine.shape import Decision
 from goqueue.model import limits
+from goqueue.model.names import GroupNumber
 from goqueue.producers.sequences import ProducerTable, Verdict
 from goqueue.storage import cleaner, recovery
 from goqueue.storage.delays import AS_WRITTEN, DueTimes
@@ -440,13 +442,11 @@ def _keeps_pledges(right: Function) -> Function:
 
 
 def _forgives(_: Function) -> Function:
-    def unpledge(delivery: Delivery, transaction: int) -> BitMap64:
+    def give_back(delivery: Delivery, group: GroupNumber, transaction: int, *_: object) -> Iterator[Released]:
         """What was pledged to an aborted transaction was never delivered."""
-        offsets = delivery.pledges[transaction].offsets.copy()
-        delivery._let_go(offsets)
-        return offsets
+        yield Released(group, pack(delivery.pledges[transaction].offsets))
 
-    return unpledge
+    return give_back
 
 
 def _never_again(_: Function) -> Function:
@@ -669,8 +669,8 @@ _ALL: Final = (
         "transactions",
         "forgiven",
         "aborted acks do not count as deliveries",
-        Delivery,
-        "unpledge",
+        decisions,
+        "_give_back_pledged",
         _forgives,
         "all or nothing",
     ),

@@ -148,9 +148,11 @@ def test_what_is_refused_and_how(broker: RunningBroker) -> None:
     refusal(broker.request("GET", "/transactions/txn-999999"), 404, "unknown_transaction")
     refusal(broker.request("GET", "/transactions/nonsense"), 404, "unknown_transaction")
     refusal(broker.request("POST", "/transactions/abort", {}), 400, "invalid_request")
-    lost = refusal(writer.ask("commit", messages=5), 409, "transaction_aborted")
-    assert lost["retriable"] is False
+    wrong = refusal(writer.ask("commit", messages=5), 409, "conflict")
+    assert wrong["retriable"] is False
+    good(writer.ask("abort"))
     refusal(writer.ask("commit", transaction_id=writer.transaction), 409, "transaction_aborted")
+    refusal(writer.ask("commit"), 409, "transaction_aborted")
 
 
 # --- whole stories

@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from goqueue.broker.partition import Partition
 from goqueue.broker.transactions import TransactionRunner
 from goqueue.cli.main import main
-from goqueue.delivery.commands import Ack, Cancel, Pledge
+from goqueue.delivery.commands import Ack, Cancel, Redeem
 from goqueue.delivery.delays import Delays
 from goqueue.delivery.sidecar import Sidecar
 from goqueue.delivery.tries import Tries, Try
@@ -94,28 +94,36 @@ def _plant_tidying() -> None:
 
 
 def _plant_hasty_pledges() -> None:
-    """An ack in a transaction counts at once."""
+    """An ack in a transaction counts, also if that is aborted."""
     submit = Sidecar.submit
 
     def submit_hastily(self: Sidecar, command: Any, *, wall: int, now: int) -> Outcome:
-        if isinstance(command, Pledge):
-            command = Ack(command.group, command.claims)
+        if isinstance(command, Redeem):
+            command = Redeem(command.transaction, True)
         return submit(self, command, wall=wall, now=now)
 
     Sidecar.submit = submit_hastily  # type: ignore[method-assign]
 
 
 def _plant_all_commit() -> None:
-    """Every transaction that ends is committed, as its partitions see it."""
-    tell = TransactionRunner.tell_partition
+    """Messages of every transaction that ends are seen; acks of those that were aborted do not count."""
+    tell, submit = TransactionRunner.tell_partition, Sidecar.submit
+    aborted: set[int] = set()
 
     def commit(
         self: TransactionRunner, partition: Partition, number: int, commits: bool, marker: Record
     ) -> list[Durable]:
-        has_records = number in partition.transactions
-        return tell(self, partition, number, commits or has_records, msgspec.structs.replace(marker, commit=True))
+        if not commits:
+            aborted.add(number)
+        return tell(self, partition, number, True, msgspec.structs.replace(marker, commit=True))
+
+    def redeem(self: Sidecar, command: Any, *, wall: int, now: int) -> Outcome:
+        if isinstance(command, Redeem) and command.transaction in aborted:
+            command = Redeem(command.transaction, False)
+        return submit(self, command, wall=wall, now=now)
 
     TransactionRunner.tell_partition = commit  # type: ignore[method-assign]
+    Sidecar.submit = redeem  # type: ignore[method-assign]
 
 
 PLANTS: Final[dict[str, Callable[[], None]]] = {
