@@ -24,8 +24,8 @@ def test_every_input_has_one_result_whatever_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("planted", "violation"), [("hasty-pledges", Lost), ("all-commit", Twice)])
 def test_a_broken_broker_is_caught(tmp_path: Path, planted: str, violation: type[Violation]) -> None:
-    with pytest.raises(violation):
-        kill_in_transactions(tmp_path, 2, seed=any_seed(), program=program(planted))
+    with pytest.raises(violation):  # shown by aborted transactions: one in ten, and those that a kill hits
+        kill_in_transactions(tmp_path, 8, seed=any_seed(), program=program(planted))
 
 
 @pytest.mark.long

@@ -241,6 +241,7 @@ class LogMachine(RuleBasedStateMachine):
         forgotten = len(self.epochs) - len(self.log.epochs)
         assert list(self.log.epochs) == self.epochs[forgotten:]
         assert forgotten <= max(len(past) - 1, 0)
+        self.epochs = list(self.log.epochs)
         segments = self.log.segments
         assert [segment.end for segment in segments[:-1]] == [segment.base for segment in segments[1:]]
 
