@@ -1,0 +1,9 @@
+"""What every test can rely on, however the suite was started."""
+
+import signal
+
+# Tests send these to programs they start. Started under nohup, or in the background of a script, the suite would have
+# them ignored, and so would those programs.
+for each in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(each) is signal.SIG_IGN:
+        signal.signal(each, signal.default_int_handler if each is signal.SIGINT else signal.SIG_DFL)
