@@ -379,7 +379,7 @@ def _presumes_abort(_: Function) -> Function:
         if runner._is_open(number):
             runner.take_part(number, partition)
         else:
-            runner.tell_partition(partition, number, False, orphan_marker(number))
+            runner._participants.tell(partition, number, False, orphan_marker(number))
 
     return adopt
 

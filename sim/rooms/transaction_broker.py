@@ -13,6 +13,7 @@ from pyroaring import BitMap64
 
 from goqueue import codec
 from goqueue.base.offset_sets import column, ranged
+from goqueue.broker.participants import Participants
 from goqueue.broker.partition import Partition
 from goqueue.broker.publish import Publisher
 from goqueue.broker.read import PartitionReader
@@ -149,6 +150,16 @@ class Watch(Timer):
             self._fire()
 
 
+class Told(Participants):
+    """The broker's own, but that a crash may come before each marker."""
+
+    hazard: Callable[[str], None]
+
+    def tell(self, partition: Partition, number: int, commits: bool, marker: Record) -> list[Durable]:
+        self.hazard("before marker")
+        return super().tell(partition, number, commits, marker)
+
+
 class Runner(TransactionRunner):
     """The broker's own, but for who waits how."""
 
@@ -161,6 +172,8 @@ class Runner(TransactionRunner):
         self.pause = lambda: rng.choice((1, 3, 10))
         self.spawn = spawn
         self.hazard = hazard
+        assert isinstance(self._participants, Told)
+        self._participants.hazard = hazard
         self.begun: list[Coroutine[Any, Any, Any]] = []
         self._timer = self.watch = Watch(lambda: self._deadlines.earliest, self._monotonic, self._time_out)
 
@@ -196,10 +209,6 @@ class Runner(TransactionRunner):
     def _count_aborted(self, numbers: Sequence[int], reason: AbortReason) -> None:
         """Without a word in the broker's log."""
         self.counts[reason] += len(numbers)
-
-    def tell_partition(self, partition: Partition, number: int, commits: bool, marker: Record) -> list[Durable]:
-        self.hazard("before marker")
-        return super().tell_partition(partition, number, commits, marker)
 
     @property
     def closing(self) -> set[int]:
@@ -245,16 +254,23 @@ class TransactionBroker:
         aside = Here()
         self.sidecars = Sidecars(shelf, self.topics, aside, self._wall, monotonic, _fails)
         log = shelf.open(TRANSACTIONS_LOG, LogSettings(segment_bytes=4096))
+        participants = Told(
+            store=shelf,
+            topics=self.topics,
+            sidecars=self.sidecars,
+            clock=self._wall,
+            on_ready=lambda *_: None,
+            on_acked=lambda *_: None,
+            on_failure=_fails,
+        )
         self.runner = Runner(
             store=shelf,
             log=log,
             topics=self.topics,
-            sidecars=self.sidecars,
+            participants=participants,
             new_producer=new_producer,
             clock=self._wall,
             monotonic=monotonic,
-            on_ready=lambda *_: None,
-            on_acked=lambda *_: None,
             on_failure=_fails,
         )
         self.machine = self.runner.machine

@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 from pyroaring import BitMap64
 
+from goqueue.broker.participants import Participants
 from goqueue.broker.partition import Partition
-from goqueue.broker.transactions import TransactionRunner
 from goqueue.cli.main import main
 from goqueue.delivery.commands import Ack, Cancel, Redeem
 from goqueue.delivery.delays import Delays
@@ -107,12 +107,10 @@ def _plant_hasty_pledges() -> None:
 
 def _plant_all_commit() -> None:
     """Messages of every transaction that ends are seen; acks of those that were aborted do not count."""
-    tell, submit = TransactionRunner.tell_partition, Sidecar.submit
+    tell, submit = Participants.tell, Sidecar.submit
     aborted: set[int] = set()
 
-    def commit(
-        self: TransactionRunner, partition: Partition, number: int, commits: bool, marker: Record
-    ) -> list[Durable]:
+    def commit(self: Participants, partition: Partition, number: int, commits: bool, marker: Record) -> list[Durable]:
         if not commits:
             aborted.add(number)
         return tell(self, partition, number, True, msgspec.structs.replace(marker, commit=True))
@@ -122,7 +120,7 @@ def _plant_all_commit() -> None:
             command = Redeem(command.transaction, False)
         return submit(self, command, wall=wall, now=now)
 
-    TransactionRunner.tell_partition = commit  # type: ignore[method-assign]
+    Participants.tell = commit  # type: ignore[method-assign]
     Sidecar.submit = redeem  # type: ignore[method-assign]
 
 

@@ -23,6 +23,7 @@ from goqueue.broker.jobs import JobLog
 from goqueue.broker.letters import Letters
 from goqueue.broker.offsets import Offsets
 from goqueue.broker.own_messages import OwnPublisher
+from goqueue.broker.participants import Participants
 from goqueue.broker.partition import GONE, Partition
 from goqueue.broker.poll import Poller
 from goqueue.broker.publish import Publisher
@@ -171,12 +172,18 @@ class Broker:
             store=store,
             log=store.open_log(TRANSACTIONS_LOG, LogSettings(), area="meta"),
             topics=self.topics,
-            sidecars=self.sidecars,
+            participants=Participants(
+                store=store,
+                topics=self.topics,
+                sidecars=self.sidecars,
+                clock=clock,
+                on_ready=self._wake_ready,
+                on_acked=self._count_acked,
+                on_failure=self.report_failure,
+            ),
             new_producer=self.init_producer,
             clock=clock,
             monotonic=monotonic,
-            on_ready=self._wake_ready,
-            on_acked=self._count_acked,
             on_failure=self.report_failure,
         )
         self.publisher = Publisher(

@@ -1,30 +1,26 @@
 """Transactions: begun, written in, committed together with acks, aborted; and what is done about those left behind.
 
 What is decided, and when, is the coordinator's business (`transactions.coordinator`), in which order things become
-durable that of `transactions.ending`. Here is who takes part, which the partitions know: a transaction's records carry
-its number, and so do the acks that are pledged to it. So nothing is lost with this object but counters.
+durable that of `transactions.ending`, and who takes part and has heard that of `broker.participants`. Nothing is lost
+with this object but counters.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
-
-from pyroaring import BitMap64
+from typing import Any, Final, TypeVar
 
 from goqueue.base.deadlines import Deadlines
+from goqueue.broker.participants import Part, Participants, transactions_in
 from goqueue.broker.partition import Partition
-from goqueue.broker.sidecars import Sidecars
 from goqueue.broker.timer import Timer
 from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
-from goqueue.delivery.commands import Hide, Redeem
 from goqueue.io.waiting import reached
 from goqueue.machine.host import Host, Outcome
 from goqueue.model import limits
 from goqueue.model.errors import Conflict, GoQueueError, LogClosed, StorageFailed, TransactionAborted, Unavailable
-from goqueue.model.names import GroupNumber
-from goqueue.model.record import Producer, Record
+from goqueue.model.record import Producer
 from goqueue.model.transactions import AbortReason, TransactionState, transaction_id
 from goqueue.storage.driver import OnFailure
 from goqueue.storage.log import Log
@@ -33,8 +29,7 @@ from goqueue.telemetry import logs
 from goqueue.transactions import commands
 from goqueue.transactions.commands import Abort, Begin, Committed, Complete, ForgetIdle, Identify, Identity
 from goqueue.transactions.coordinator import Transaction, Transactions, ended
-from goqueue.transactions.ending import Durable, decide_commit, orphan_marker, tell
-from goqueue.transactions.in_partition import Ended
+from goqueue.transactions.ending import Durable, decide_commit, tell
 from goqueue.transactions.records import Participant
 
 log = logs.get("transactions")
@@ -47,43 +42,6 @@ _STOP_S: Final = 5.0
 _STOPPING: Final = "the broker is stopping; try again"
 
 
-class Part(NamedTuple):
-    """What a transaction has in one partition."""
-
-    topic: str
-    partition: int
-    messages: int
-    acks: int
-
-
-class _Site:
-    """A partition that takes part in some transactions."""
-
-    __slots__ = ("_numbers", "_runner", "partition")
-
-    def __init__(self, runner: "TransactionRunner", partition: Partition, numbers: Iterable[int]) -> None:
-        self._runner = runner
-        self._numbers = numbers
-        self.partition = partition
-
-    def saved(self) -> Sequence[Durable]:
-        return _positions(self.partition, acks=any(_has_acks(self.partition, number) for number in self._numbers))
-
-    def tell(self, number: int, commits: bool, marker: Record) -> Sequence[Durable]:
-        return self._runner.tell_partition(self.partition, number, commits, marker)
-
-
-def _has_acks(partition: Partition, number: int) -> bool:
-    return partition.sidecar is not None and bool(partition.deliveries.pledged(number))
-
-
-def _positions(partition: Partition, *, acks: bool) -> list[Durable]:
-    found = [Durable(partition.log, partition.log.end_offset)]
-    if acks and partition.sidecar is not None:
-        found.append(Durable(partition.sidecar.log, partition.sidecar.log.end_offset))
-    return found
-
-
 class TransactionRunner:
     """Used from one event loop."""
 
@@ -93,30 +51,23 @@ class TransactionRunner:
         store: Store,
         log: Log,
         topics: TopicCatalogue,
-        sidecars: Sidecars,
+        participants: Participants,
         new_producer: Callable[[], Awaitable[int]],
         clock: Callable[[], int],
         monotonic: Callable[[], int],
-        on_ready: Callable[[Partition, set[GroupNumber] | None], None],
-        on_acked: Callable[[Partition, GroupNumber, int], None],
         on_failure: OnFailure,
     ) -> None:
-        """`on_ready` is told of a partition where more may be delivered, `on_acked` of acks that count from now on."""
         self._store = store
         self._topics = topics
-        self._sidecars = sidecars
+        self._participants = participants
         self._new_producer = new_producer
         self._clock = clock
         self._monotonic = monotonic
-        self._on_ready = on_ready
-        self._on_acked = on_acked
         self._on_failure = on_failure
         self.machine = Transactions()
         self.host = Host(log, (self.machine,))
         self._is_sure = self.machine.is_stopped
         self.machine.begin_life()
-        self._taking_part: dict[int, dict[Partition, None]] = {}
-        """By transaction that is not complete."""
         self._closing: Counter[int] = Counter()
         """Those that are about to be decided about: nothing more comes in."""
         self._unsure: set[int] = set()
@@ -130,10 +81,6 @@ class TransactionRunner:
         self._timer = Timer(lambda: self._deadlines.earliest, monotonic, self._time_out)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._forgets_at = monotonic() + _FORGET_EVERY_MS
-        self._unseen: list[tuple[Partition, int]] = []
-        """Markers that groups have not been told to pass over yet."""
-        self._orphans: dict[tuple[Partition, int], None] = {}
-        """What nobody knows and could not be dropped yet."""
         self._seen: dict[int, int] = {}
         """When producers of open transactions were last heard of."""
         self.counts: Counter[str] = Counter()
@@ -161,33 +108,17 @@ class TransactionRunner:
     def follow(self, topic: OpenTopic) -> None:
         """A topic was opened, or has new partitions: what they have of transactions is looked at."""
         for partition in topic.partitions:
-            numbers = {*partition.transactions.open}
-            if partition.sidecar is not None:
-                numbers |= partition.deliveries.pledged_to
-            for number in sorted(numbers):
+            for number in transactions_in(partition):
                 self._adopt(partition, number)
 
     def _adopt(self, partition: Partition, number: int) -> None:
         found = self.machine.by_number.get(number)
         if found is None:
-            self._orphans[partition, number] = None
-            self._drop_orphans()
+            self._participants.drop(number, partition)
             return
         self.take_part(number, partition)
         if not found.is_open:
             self._tell_one(number)
-
-    def _drop_orphans(self) -> None:
-        """Nothing is known of them, so they are aborted. What cannot be told now is told later."""
-        for partition, number in list(self._orphans):
-            try:
-                self.tell_partition(partition, number, False, orphan_marker(number))
-            except LogClosed:
-                pass  # its topic was deleted
-            except GoQueueError as error:
-                log.warning("records of a transaction that nobody knows are dropped later", reason=str(error))
-                continue
-            del self._orphans[partition, number]
 
     async def stop(self) -> None:
         self._timer.stop()
@@ -196,7 +127,7 @@ class TransactionRunner:
         numbers = [found.number for found in self.machine.open]
         try:
             await self._durable(
-                [each for number in numbers for site in self._sites((number,)) for each in site.saved()]
+                [each for number in numbers for site in self._participants.sites((number,)) for each in site.saved()]
             )
             if numbers and self._unsure.isdisjoint(numbers):  # what was lost in a life before stays lost
                 self._submit(commands.Stop())
@@ -207,8 +138,7 @@ class TransactionRunner:
 
     async def look(self) -> None:
         """Once a second: what was told and is durable by now is complete."""
-        self._drop_orphans()
-        self._hide_markers()
+        self._participants.catch_up()
         complete = []
         for count, number in enumerate(list(self._told), 1):
             if not self._is_told(number):
@@ -224,28 +154,14 @@ class TransactionRunner:
             self._submit(Complete(tuple(complete)))
             for number in complete:
                 del self._told[number]
-                self._taking_part.pop(number, None)
+                self._participants.forget(number)
         if self._monotonic() >= self._forgets_at:
             self._forgets_at = self._monotonic() + _FORGET_EVERY_MS
             self._submit(ForgetIdle(self._clock() - limits.TRANSACTIONAL_ID_EXPIRY_MS))
 
     def _is_told(self, number: int) -> bool:
-        """Whether every partition that takes part has heard; those of topics that are gone need not."""
         found = self.machine.by_number.get(number)
-        for participant in () if found is None else found.participants:
-            topic = self._topics.by_id.get(participant.topic_id)
-            if topic is None:
-                if self._topics.name_of(participant.topic_id) is not None:
-                    return False  # it could not be opened yet
-                continue
-            slot = topic.slots[participant.partition] if participant.partition < len(topic.slots) else None
-            if not isinstance(slot, Partition):
-                return False
-        return not any(
-            number in partition.transactions or _has_acks(partition, number)
-            for partition in self._taking_part.get(number, ())
-            if self._topics.name_of(partition.topic.topic_id) is not None
-        )
+        return self._participants.have_heard(number, () if found is None else found.participants)
 
     def _time_out(self) -> None:
         due = tuple(self._deadlines.due(self._monotonic()))
@@ -340,7 +256,7 @@ class TransactionRunner:
 
     def take_part(self, number: int, partition: Partition) -> None:
         """The partition has, or will have, something of it."""
-        self._taking_part.setdefault(number, {})[partition] = None
+        self._participants.add(number, partition)
 
     # --- ending
 
@@ -395,12 +311,11 @@ class TransactionRunner:
         return await self._finished(work)
 
     async def _commit(self, numbers: tuple[int, ...], command: Callable[[tuple[Participant, ...]], Any]) -> Committed:
-        sites = self._sites(numbers)
+        sites = self._participants.sites(numbers)
         outcomes: list[Outcome] = []
 
         def decide() -> Outcome:
-            taking_part = {_participant(site.partition): None for site in sites}
-            outcomes.append(self._submit(command(tuple(taking_part))))
+            outcomes.append(self._submit(command(tuple(site.participant for site in sites))))
             return outcomes[0]
 
         self._closing.update(numbers)
@@ -413,7 +328,8 @@ class TransactionRunner:
         if not committed.duplicate:
             self.counts["committed"] += len(committed.numbers)
         self._count_aborted(committed.aborted, AbortReason.REPLACED)
-        await self._tell((*committed.numbers, *committed.aborted))
+        undone = [number for number in committed.numbers if not self.machine.transaction(number).is_complete]
+        await self._tell((*undone, *committed.aborted))
         return committed
 
     async def abort(self, numbers: Iterable[int], reason: AbortReason = AbortReason.ASKED) -> tuple[int, ...]:
@@ -436,13 +352,6 @@ class TransactionRunner:
 
     # --- telling the partitions
 
-    def _sites(self, numbers: Iterable[int]) -> list[_Site]:
-        found: dict[Partition, list[int]] = {}
-        for number in numbers:
-            for partition in self._taking_part.get(number, ()):
-                found.setdefault(partition, []).append(number)
-        return [_Site(self, partition, mine) for partition, mine in found.items()]
-
     async def _tell(self, numbers: Iterable[int]) -> None:
         """What was decided. Others get a turn while there are many."""
         for count, number in enumerate(numbers, 1):
@@ -457,7 +366,7 @@ class TransactionRunner:
         self._deadlines.disarm(number)
         self._seen.pop(found.producer_id, None)
         where = self._told.setdefault(number, [])
-        for site in self._sites((number,)):
+        for site in self._participants.sites((number,)):
             try:
                 where += tell((found,), (site,))
             except LogClosed:
@@ -465,61 +374,11 @@ class TransactionRunner:
             except GoQueueError as error:
                 log.warning("a partition hears of a transaction later", reason=str(error))
 
-    def tell_partition(self, partition: Partition, number: int, commits: bool, marker: Record) -> list[Durable]:
-        """A marker, if it has records of it; its acks are settled, or to be tried again."""
-        has_acks = _has_acks(partition, number)
-        if number not in partition.transactions and not has_acks:
-            return []
-        if number in partition.transactions:
-            if not commits:  # before the marker: from there on nothing else keeps groups from them
-                self._hide(partition, partition.transactions.records(number))
-            ended_here = self._mark(partition, marker)
-            if partition.sidecar is not None:
-                committed = ended_here.records if commits else BitMap64()
-                partition.deliveries.end_transaction(number, committed)
-            self._unseen.append((partition, ended_here.marker))
-            self._hide_markers()
-        if has_acks:
-            for group, count in self._sidecars.write(partition, Redeem(number, commits, partition.retries)).items():
-                if commits:
-                    self._on_acked(partition, group, count)
-        self._on_ready(partition, None)
-        return _positions(partition, acks=has_acks)
-
-    def _mark(self, partition: Partition, marker: Record) -> Ended:
-        try:
-            return self._store.spending(lambda: partition.mark(marker, self._clock()))
-        except StorageFailed as failure:
-            self._on_failure(failure)
-            raise
-
-    def _hide(self, partition: Partition, offsets: BitMap64) -> None:
-        """From groups, for good."""
-        if partition.sidecar is None:
-            partition.delays.drop(offsets)
-        elif not isinstance(partition.sidecar.log.written.failure, LogClosed):  # else its topic was deleted
-            self._sidecars.write(partition, Hide(offsets))
-
-    def _hide_markers(self) -> None:
-        """Nobody is delivered one in any case: where that cannot be written now, groups go past it later."""
-        unseen, self._unseen = self._unseen, []
-        for partition, marker in unseen:
-            try:
-                self._hide(partition, BitMap64([marker]))
-            except GoQueueError as error:
-                log.warning("groups hear of a marker later", log=partition.log_name, reason=str(error))
-                self._unseen.append((partition, marker))
-
     # --- looking
 
     def parts(self, found: Transaction) -> list[Part]:
         """What it has, and where, as long as it is open."""
-        rows = []
-        for partition in self._taking_part.get(found.number, ()):
-            acks = 0 if partition.sidecar is None else sum(partition.deliveries.pledged(found.number).values())
-            messages = partition.transactions.count(found.number)
-            rows.append(Part(partition.topic.name, partition.number, messages, acks))
-        return sorted(rows)
+        return self._participants.parts(found.number)
 
     @property
     def oldest_ms(self) -> int:
@@ -567,10 +426,6 @@ class TransactionRunner:
             except LogClosed:
                 if each.log is self.host.log:
                     raise Unavailable(_STOPPING) from None  # else its topic was deleted: nothing of it counts
-
-
-def _participant(partition: Partition) -> Participant:
-    return Participant(partition.topic.topic_id, partition.number)
 
 
 def _is_over(each: Durable) -> bool:

@@ -97,6 +97,11 @@ class Transaction(msgspec.Struct):
         return self.state is TransactionState.ONGOING
 
     @property
+    def is_complete(self) -> bool:
+        """Whether every partition has heard of it."""
+        return self.state in (TransactionState.COMMITTED, TransactionState.ABORTED)
+
+    @property
     def is_committed(self) -> bool:
         return self.state in (TransactionState.COMMITTING, TransactionState.COMMITTED)
 
@@ -187,8 +192,7 @@ class Transactions:
     @property
     def deciding(self) -> list[Transaction]:
         """Decided about, and not everybody may have it."""
-        undone = (TransactionState.COMMITTING, TransactionState.ABORTING)
-        return [found for found in self.by_number.values() if found.state in undone]
+        return [found for found in self.by_number.values() if not found.is_open and not found.is_complete]
 
     def named(self, name: str) -> list[Transaction]:
         """The ongoing ones that were begun under a name."""
@@ -452,7 +456,7 @@ class Transactions:
         self._last[found.producer_id] = max(found.number, self._last.get(found.producer_id, 0))
         if found.is_open:
             self.by_producer[found.producer_id] = found.number
-        elif found.state in (TransactionState.COMMITTED, TransactionState.ABORTED):
+        elif found.is_complete:
             self._keep_ended(found)
 
     def _apply_token(self, event: Token) -> None:

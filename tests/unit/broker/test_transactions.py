@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
+from goqueue.broker.participants import Participants
 from goqueue.broker.partition import Partition
 from goqueue.model import limits
 from goqueue.model.errors import (
@@ -156,11 +157,28 @@ def test_it_is_complete_when_every_partition_has_it_durably(tmp_path: Path) -> N
             assert found.state is TransactionState.COMMITTING
             assert state(to, found.number) is TransactionState.COMMITTED, "as users see it"
             assert (await completed(to, found.number)).state is TransactionState.COMMITTED
-            assert to.broker.transactions._taking_part == {}
+            assert to.broker.transactions.parts(found) == []
             aborted = await Writer.make(to)
             (await aborted.begin()).put("m2")
             await aborted.abort()
             assert (await completed(to, aborted.number)).state is TransactionState.ABORTED
+
+    run_timed(work())
+
+
+def test_a_commit_that_is_repeated_when_it_is_complete_writes_nothing(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(partitions=1)
+            writer = await Writer.make(to)
+            (await writer.begin()).put("m0")
+            await writer.commit()
+            found = await completed(to, writer.number)
+            runner = to.broker.transactions
+            end = runner.host.log.end_offset
+            assert (await runner.commit(found)).duplicate
+            await runner.look()
+            assert runner.host.log.end_offset == end
 
     run_timed(work())
 
@@ -601,7 +619,7 @@ def test_a_topic_that_is_opened_late_hears_of_what_was_decided(tmp_path: Path, m
             (await writer.begin()).put("m0")
             writer.put("bill", topic="bills")
             with monkeypatch.context() as patched:
-                patched.setattr(to.broker.transactions, "tell_partition", lambda *_: [])
+                patched.setattr(Participants, "tell", lambda *_: [])
                 await writer.commit()
             (image,) = crashed(disk, "kill")
         real = Partition.open
