@@ -166,6 +166,8 @@ class Membership:
         self._is_polling = False
         self._heard_at = self._loop.time()
         stock.store([Row(delivered, self._settling, self._heard_at) for delivered in rows], seeks)
+        if self._has_news and not self._is_leaving:  # users hear of a partition before they get its messages
+            await self.hear()
         if rows and stock.is_low:  # who waits for them has them before more is asked for
             await asyncio.sleep(0)
 

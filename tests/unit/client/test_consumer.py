@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from goqueue.client import membership, topics
@@ -725,6 +726,30 @@ class Heard:
     async def revoked(self, names: list[str]) -> None:
         await asyncio.sleep(0)
         self.log.append(("revoked", sorted(names)))
+
+
+def test_users_hear_of_a_partition_before_they_get_its_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join = Member.join
+
+    async def join_for_nothing(*given: Any, **fields: Any) -> Member:
+        member = await join(*given, **fields)
+        member.news = msgspec.structs.replace(member.news, assigned_partitions=[])
+        return member
+
+    async def go() -> None:
+        monkeypatch.setattr(Member, "join", join_for_nothing)  # so that they come in one reply
+        async with staged(tmp_path, partitions=1) as stage:
+            await stage.publish(*numbers(0, 3))
+            heard = Heard()
+            async with stage.consumer(on_assigned=heard.assigned) as consumer:
+                assert consumer.assigned == []
+                await anext(consumer)
+                assert consumer.assigned == ["orders-0"]
+                assert heard.log == [("assigned", ["orders-0"])]
+
+    run(go())
 
 
 def test_partitions_move_and_what_is_under_way_is_finished(tmp_path: Path) -> None:
