@@ -67,8 +67,16 @@ class Pause:
 
 
 def steps(work: Coroutine[Any, Any, T]) -> Steps[T]:
-    """A coroutine of the broker as a task of the schedule."""
-    return (yield from work.__await__())
+    """A coroutine of the broker as a task of the schedule. Where it only gives others a turn no time passes."""
+    try:
+        while True:
+            wait = work.send(None)
+            yield 0 if wait is None else wait
+    except StopIteration as done:
+        found: T = done.value
+        return found
+    finally:
+        work.close()
 
 
 class Shelf(Store):

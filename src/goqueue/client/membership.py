@@ -31,6 +31,8 @@ MAX_WAIT_MS: Final = 5000
 """How long one poll waits at the broker."""
 LEAVE_S: Final = 5.0
 """How long who leaves waits for a broker that is away, to give back what was not handed out: else it was tried."""
+JOIN_S: Final = 0.2
+"""How long who leaves while it joins waits for the answer: the broker may have counted it in already."""
 LOOK_S: Final = 15.0
 """How often it is looked whether the topics are still there."""
 MAX_NOT_UNDERSTOOD: Final = 3
@@ -58,6 +60,7 @@ class Membership:
         on_revoked: PartitionsChanged | None,
     ) -> None:
         self.member: Member | None = None
+        self._joining: asyncio.Task[Member] | None = None
         self.assigned: list[str] = []
         self.session_s = session_s
         self._link = link
@@ -87,16 +90,28 @@ class Membership:
         async def once(connection: Connection) -> Member:
             return await Member.join(connection, self._group, self._topics, **self._fields)
 
+        self._joining = self._loop.create_task(self._link.insist(once, timeout_s=timeout_s), name="goqueue join")
         try:
-            self.member = await self._link.insist(once, timeout_s=timeout_s)
+            self.member = await asyncio.shield(self._joining)
         except InvalidRequest as error:
             raise by_argument(error, self._fields) from None
+        self._joining = None
         self._heard_at = self._loop.time()
+
+    async def _end_joining(self) -> Member | None:
+        """Who stops waiting for the answer may be a member all the same, which others would wait for."""
+        joining, self._joining = self._joining, None
+        if joining is None:
+            return None
+        await asyncio.wait([joining], timeout=JOIN_S)
+        joining.cancel()
+        (found,) = await asyncio.gather(joining, return_exceptions=True)
+        return found if isinstance(found, Member) else None
 
     async def leave(self) -> None:
         """Give back what is in stock, and what a poll still brings; gone when all that was decided has its answer."""
         self._is_leaving = True
-        member = self.member
+        member = self.member = await self._end_joining() or self.member
         if member is None:
             return
         await self._settling.flush()  # which waits for a broker that is away

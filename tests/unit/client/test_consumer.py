@@ -728,6 +728,33 @@ class Heard:
         self.log.append(("revoked", sorted(names)))
 
 
+def test_who_is_cancelled_while_it_joins_leaves_nobody_in_the_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join = Member.join
+
+    async def go() -> None:
+        joined = asyncio.Event()
+
+        async def join_slowly(*given: Any, **fields: Any) -> Member:
+            member = await join(*given, **fields)
+            joined.set()
+            await asyncio.sleep(0.01)
+            return member
+
+        monkeypatch.setattr(Member, "join", join_slowly)
+        async with staged(tmp_path, partitions=1) as stage:
+            joining = asyncio.ensure_future(stage.consumer().__aenter__())
+            await joined.wait()
+            joining.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await joining
+            described = await stage.client.describe_group("billing")
+            assert described.members == []
+
+    run(go())
+
+
 def test_users_hear_of_a_partition_before_they_get_its_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
