@@ -8,12 +8,14 @@ import sys
 
 from setuptools import Extension, setup
 
+PARTS = ("columns", "constants", "encode", "picking")
+
 
 def compiled_codec() -> list[Extension]:
     extension = Extension(
         "goqueue.codec._compiled",
         sources=["src/goqueue/codec/_compiled.pyx"],
-        depends=[f"src/goqueue/codec/{name}" for name in ("crc32c.h", "_constants.pxi", "_encode.pxi", "_picking.pxi")],
+        depends=["src/goqueue/codec/crc32c.h", *(f"src/goqueue/codec/_{part}.pxi" for part in PARTS)],
         include_dirs=["src/goqueue/codec"],
         extra_compile_args=["-O3"],
     )

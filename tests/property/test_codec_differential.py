@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from goqueue.codec import reference
-from goqueue.codec.layout import Field, Flag, Problem, Scan
+from goqueue.codec.layout import Field, Flag, HeaderColumns, Numbers, Pieces, Problem, Scan
 from goqueue.model.errors import InvalidRecord
 from goqueue.model.record import Extension, Producer, Record
 from tests.unit.codec.samples import SAMPLES, bounds, columns, findings, load_twin, refusal, reseal, takings
@@ -68,6 +68,16 @@ def results(codec: ModuleType, block: bytes, chance: random.Random) -> list[obje
         except ValueError as error:  # records of a block made by chance may stand in any order
             return str(error)
 
+    hidden = array("q", sorted(chance.sample(range(15), chance.choice((0, 2, 4)))))
+    fields = chance.sample([*Field], 2)
+    reach = {"from_offset": wanted["from_offset"], "to_offset": wanted["to_offset"]}
+
+    def to_columns() -> object:
+        try:
+            return codec.to_columns(block, **reach, hidden=hidden, fields=fields, headers=chance.random() < 0.8)
+        except ValueError as error:
+            return str(error)
+
     return [
         columns(scan),
         findings(codec.survey(block)),
@@ -82,6 +92,7 @@ def results(codec: ModuleType, block: bytes, chance: random.Random) -> list[obje
         codec.field_values(block, scan, chance.choice(list(Field))),
         outcome(milestones),
         outcome(pick),
+        outcome(to_columns),
     ]
 
 
@@ -372,3 +383,65 @@ def test_the_twins_pack_the_same_bytes_or_refuse_for_the_same_reason(
         assert isinstance(encoded, tuple)
         assert end == (encoded[0], 0, max(0, position))
         assert buffer == b"\xaa" * 200
+
+
+pieces = st.none() | st.binary(max_size=12)
+
+
+def to_pieces(rows: list[bytes | None]) -> Pieces:
+    lengths = [len(row or b"") for row in rows]
+    present = bytearray(len(rows) // 8 + 1)
+    for row, piece in enumerate(rows):
+        present[row // 8] |= (piece is not None) << row % 8
+    bounds = array("i", [sum(lengths[:row]) for row in range(len(rows) + 1)])
+    return Pieces(bytes(present), bounds.tobytes(), b"".join(row or b"" for row in rows))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    rows=st.lists(st.tuples(pieces, pieces, st.integers(0, 5), st.integers(-1, 4), st.integers(0, 2), times), max_size=20),
+    headers=st.lists(st.binary(max_size=5), max_size=10),
+    times_at=st.lists(st.sampled_from((Field.DELIVER_AT, Field.EXPIRES_AT, Field.EVENT_TIME)), unique=True),
+    partition_count=st.integers(1, 5),
+    max_bytes=st.integers(0, 400),
+    transaction=st.none() | times,
+    cut=st.integers(0, 40),
+)
+def test_the_twins_pack_columns_alike(
+    compiled: ModuleType,
+    rows: list[tuple[bytes | None, bytes | None, int, int, int, int]],
+    headers: list[bytes],
+    times_at: list[Field],
+    partition_count: int,
+    max_bytes: int,
+    transaction: int | None,
+    cut: int,
+) -> None:
+    count = len(rows)
+    bounds = array("i", [0])
+    for row in rows:
+        bounds.append(min(bounds[-1] + row[4], len(headers)))
+    keys = to_pieces([row[0] for row in rows])
+    if not cut:  # bounds that lead past the bytes
+        keys = keys._replace(data=keys.data[:-1])
+    moments = Numbers(keys.present, array("q", [row[5] for row in rows]).tobytes())
+
+    def pack(codec: ModuleType) -> object:
+        try:
+            return codec.from_columns(
+                count,
+                keys=keys,
+                values=to_pieces([row[1] for row in rows]),
+                headers=HeaderColumns(bounds.tobytes(), to_pieces([*headers]), to_pieces([*reversed(headers)])),
+                lanes=bytes(row[2] for row in rows),
+                fields=dict.fromkeys(times_at, moments),
+                partitions=array("i", [row[3] for row in rows]).tobytes(),
+                partition_count=partition_count,
+                keyless=partition_count - 1,
+                max_bytes=max_bytes,
+                transaction=transaction,
+            )
+        except ValueError as error:
+            return str(error)
+
+    assert outcome(lambda: pack(compiled)) == outcome(lambda: pack(reference))

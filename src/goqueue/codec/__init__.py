@@ -24,6 +24,7 @@ __all__ = [
     "decode",
     "encode",
     "field_values",
+    "from_columns",
     "milestones",
     "murmur3",
     "pack_into",
@@ -33,6 +34,7 @@ __all__ = [
     "select",
     "stamp",
     "survey",
+    "to_columns",
     "transaction_runs",
     "values",
 ]
@@ -63,6 +65,7 @@ if COMPILED:
         decode,
         encode,
         field_values,
+        from_columns,
         milestones,
         murmur3,
         pack_into,
@@ -72,6 +75,7 @@ if COMPILED:
         select,
         stamp,
         survey,
+        to_columns,
         transaction_runs,
         values,
     )
@@ -81,6 +85,7 @@ else:
         decode,
         encode,
         field_values,
+        from_columns,
         milestones,
         murmur3,
         pack_into,
@@ -90,6 +95,7 @@ else:
         select,
         stamp,
         survey,
+        to_columns,
         transaction_runs,
         values,
     )

@@ -4,6 +4,7 @@ from goqueue.codec.reference import crc32c as crc32c
 from goqueue.codec.reference import decode as decode
 from goqueue.codec.reference import encode as encode
 from goqueue.codec.reference import field_values as field_values
+from goqueue.codec.reference import from_columns as from_columns
 from goqueue.codec.reference import milestones as milestones
 from goqueue.codec.reference import murmur3 as murmur3
 from goqueue.codec.reference import pack_into as pack_into
@@ -13,6 +14,7 @@ from goqueue.codec.reference import scan as scan
 from goqueue.codec.reference import select as select
 from goqueue.codec.reference import stamp as stamp
 from goqueue.codec.reference import survey as survey
+from goqueue.codec.reference import to_columns as to_columns
 from goqueue.codec.reference import transaction_runs as transaction_runs
 from goqueue.codec.reference import values as values
 

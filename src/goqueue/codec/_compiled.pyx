@@ -8,7 +8,7 @@ throughout and a block must not change during a call: what was checked once is n
 
 from cpython cimport array
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.ref cimport Py_INCREF
@@ -16,7 +16,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from goqueue.codec.layout import (
-    BLOCK_NOT_ASCENDING, EMPTY_BLOCK, NOT_ASCENDING, NOT_INT64, REASONS, Picked, Problem as _Problem, Refusal, Scan,
+    BLOCK_NOT_ASCENDING, EMPTY_BLOCK, NOT_ASCENDING, NOT_COLUMNS, NOT_FIELDS, NOT_INT64, NOT_RANGES, REASONS,
+    Field as _Field, HeaderColumns, Numbers, PartitionBlock, Picked, Pieces, Problem as _Problem, RecordColumns, Refusal, Scan,
     Selection, Survey,
 )
 from goqueue.model.errors import InvalidRecord
@@ -586,6 +587,7 @@ cdef object decode_extension(const uint8_t *p, Shape *s):
     )
 
 include "_picking.pxi"
+include "_columns.pxi"
 
 def field_values(block, scan, int field):
     """Ordinals ('I') and values ('q') of one fixed-width field over the records that `scan` found in `block`."""

@@ -32,10 +32,10 @@ SEQUENCE: Final = struct.Struct(">hHi")
 """The PRODUCER_SEQUENCE field: epoch, zero, sequence."""
 
 
-_TO_BE_NUMBERED: Final = Producer(0, 0, 0)
+TO_BE_NUMBERED: Final = Producer(0, 0, 0)
 
 
-class _Refused(Exception):
+class Refused(Exception):
     """The record cannot be encoded; the message says why."""
 
 
@@ -44,8 +44,8 @@ def encode(records: Iterable[Record]) -> bytearray:
     block = bytearray()
     for index, record in enumerate(records):
         try:
-            block += _encode_one(record)
-        except _Refused as refused:
+            block += encode_one(record)
+        except Refused as refused:
             raise InvalidRecord(str(refused), index=index, position=len(block)) from None
     return block
 
@@ -70,7 +70,7 @@ def pack_into(
     for content in (value, key):
         if content is not None and not isinstance(content, bytes):
             raise TypeError(f"a key and a value are bytes, not {type(content).__name__}")
-    producer = _TO_BE_NUMBERED if numbered else None
+    producer = TO_BE_NUMBERED if numbered else None
     extension = Extension(
         deliver_at=deliver_at,
         expires_at=expires_at,
@@ -80,8 +80,8 @@ def pack_into(
     )
     record = Record(key=key, value=value, priority=priority, headers=tuple(headers), extension=extension)
     try:
-        encoded = _encode_one(record)
-    except _Refused as refused:
+        encoded = encode_one(record)
+    except Refused as refused:
         raise InvalidRecord(str(refused), index=0, position=max(0, position)) from None
     end = position + len(encoded)
     if position < 0 or end > len(buffer):
@@ -90,12 +90,12 @@ def pack_into(
     return end
 
 
-def _encode_one(record: Record) -> bytearray:
+def encode_one(record: Record) -> bytearray:
     flags = 0
     if not 0 <= record.priority < LANES:
-        raise _Refused(Refusal.PRIORITY)
+        raise Refused(Refusal.PRIORITY)
     if record.commit and not record.control:
-        raise _Refused(Refusal.COMMIT)
+        raise Refused(Refusal.COMMIT)
     if record.control:
         flags |= Flag.COMMIT | Flag.CONTROL if record.commit else Flag.CONTROL
     if record.key is None:
@@ -105,7 +105,7 @@ def _encode_one(record: Record) -> bytearray:
     key = record.key or b""
     value = record.value or b""
     if len(key) > MAX_KEY_BYTES:
-        raise _Refused(Refusal.KEY)
+        raise Refused(Refusal.KEY)
     headers = _encode_headers(record.headers)
     _check_number(record.offset, bits=64)
     _check_number(record.timestamp, bits=64)
@@ -113,7 +113,7 @@ def _encode_one(record: Record) -> bytearray:
     if extension:
         flags |= Flag.EXTENSION
     if HEADER_BYTES + len(extension) + len(key) + len(value) + len(headers) > MAX_RECORD_BYTES:
-        raise _Refused(Refusal.RECORD)
+        raise Refused(Refusal.RECORD)
     encoded = bytearray(
         HEADER.pack(
             MAGIC, VERSION, flags, 0, record.offset, record.timestamp, record.priority, 0,
@@ -130,7 +130,7 @@ def _encode_one(record: Record) -> bytearray:
 
 def _check_number(number: int, *, bits: int) -> None:
     if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
-        raise _Refused(Refusal.NUMBER)
+        raise Refused(Refusal.NUMBER)
 
 
 def _encode_headers(headers: tuple[tuple[str, bytes], ...]) -> bytes:
@@ -141,10 +141,10 @@ def _encode_headers(headers: tuple[tuple[str, bytes], ...]) -> bytes:
         try:
             pieces.append(name.encode("utf-8", "surrogateescape"))
         except UnicodeEncodeError:
-            raise _Refused(Refusal.HEADER_NAME) from None
+            raise Refused(Refusal.HEADER_NAME) from None
         pieces.append(value)
     if HEADER_COUNT_BYTES + sum(HEADER_LENGTH_BYTES + len(piece) for piece in pieces) > MAX_HEADERS_BYTES:
-        raise _Refused(Refusal.HEADERS)
+        raise Refused(Refusal.HEADERS)
     return SHORT.pack(len(headers)) + b"".join(SHORT.pack(len(piece)) + piece for piece in pieces)
 
 
@@ -172,7 +172,7 @@ def _encode_extension(extension: Extension) -> bytes:
     body = b"".join(fields[field] for field in sorted(fields))
     if extension.blob is not None:
         if len(extension.blob) > MAX_BLOB_BYTES:
-            raise _Refused(Refusal.BLOB)
+            raise Refused(Refusal.BLOB)
         mask |= 1 << BLOB_BIT
         body += SHORT.pack(len(extension.blob)) + extension.blob
     if not mask:

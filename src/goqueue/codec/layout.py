@@ -7,7 +7,7 @@ reference reads these constants; the compiled twin repeats them and a test compa
 import struct
 from array import array
 from enum import IntEnum, IntFlag, StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from goqueue.model.limits import MAX_BLOB_BYTES, MAX_HEADERS_BYTES, MAX_KEY_BYTES, MAX_RECORD_BYTES, MIB
 
@@ -112,12 +112,16 @@ class Refusal(StrEnum):
     NUMBER = "a number in it does not fit its field"
     BLOB = f"its blob is longer than {MAX_BLOB_BYTES} bytes"
     RECORD = f"it is larger than {MAX_RECORD_BYTES // MIB} MiB"
+    PARTITION = "its partition is not one of its topic's"
 
 
 EMPTY_BLOCK: Final = "the block is empty"
 NOT_INT64: Final = "the offsets to pick must be one row of int64, as in an array of 'q'"
 NOT_ASCENDING: Final = "the offsets to pick must ascend"
 BLOCK_NOT_ASCENDING: Final = "the offsets in the block do not ascend"
+NOT_RANGES: Final = "what is hidden must be ranges of int64 that ascend: a first offset and the one after the last, again and again"
+NOT_COLUMNS: Final = "the columns are shorter than their count, or their bounds do not add up"
+NOT_FIELDS: Final = "only DELIVER_AT, EXPIRES_AT and EVENT_TIME can be columns of what is packed"
 
 
 class Scan:
@@ -246,3 +250,52 @@ class Survey:
         """Where the walk stopped."""
         self.problem = problem
         """Why the record at `end` could not be walked; NONE when the block ends there."""
+
+
+class Pieces(NamedTuple):
+    """A column of bytes, laid out as Arrow does it."""
+
+    present: bytes | None
+    """A bit for each row, the lowest first, set if there is something; None: there is in all of them."""
+    bounds: bytes
+    """int32: where each row's bytes begin, and at the end where the last one's end."""
+    data: bytes
+
+
+class Numbers(NamedTuple):
+    """A column of int64, laid out as Arrow does it."""
+
+    present: bytes | None
+    data: bytes
+
+
+class HeaderColumns(NamedTuple):
+    """A column of headers: `bounds` (int32) says which of the names and contents are a row's."""
+
+    bounds: bytes
+    names: Pieces
+    contents: Pieces
+
+
+class RecordColumns(NamedTuple):
+    """Messages of a block, column by column."""
+
+    count: int
+    offsets: bytes
+    """int64"""
+    timestamps: bytes
+    """int64"""
+    lanes: bytes
+    """uint8"""
+    keys: Pieces | None
+    values: Pieces | None
+    headers: HeaderColumns | None
+    fields: dict[Field, Numbers]
+
+
+class PartitionBlock(NamedTuple):
+    """Messages for one partition."""
+
+    partition: int
+    block: bytearray
+    count: int

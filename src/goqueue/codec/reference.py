@@ -13,6 +13,7 @@ from typing import Final
 
 import crc32c as crc32c_package
 
+from goqueue.codec.columns import from_columns, to_columns
 from goqueue.codec.encoding import LONG, SEQUENCE, SHORT, checksum, encode, pack_into
 from goqueue.codec.inspection import (
     FIELDS_AT,
@@ -57,6 +58,7 @@ __all__ = [
     "decode",
     "encode",
     "field_values",
+    "from_columns",
     "milestones",
     "murmur3",
     "pack_into",
@@ -66,6 +68,8 @@ __all__ = [
     "select",
     "stamp",
     "survey",
+    "to_columns",
+    "transaction_runs",
     "values",
 ]
 
