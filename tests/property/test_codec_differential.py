@@ -399,7 +399,9 @@ def to_pieces(rows: list[bytes | None]) -> Pieces:
 
 @settings(max_examples=400, deadline=None)
 @given(
-    rows=st.lists(st.tuples(pieces, pieces, st.integers(0, 5), st.integers(-1, 4), st.integers(0, 2), times), max_size=20),
+    rows=st.lists(
+        st.tuples(pieces, pieces, st.integers(0, 5), st.integers(-1, 4), st.integers(0, 2), times), max_size=20
+    ),
     headers=st.lists(st.binary(max_size=5), max_size=10),
     times_at=st.lists(st.sampled_from((Field.DELIVER_AT, Field.EXPIRES_AT, Field.EVENT_TIME)), unique=True),
     partition_count=st.integers(1, 5),

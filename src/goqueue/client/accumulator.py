@@ -47,14 +47,17 @@ class Buffers:
     def has_room(self, size: int) -> bool:
         return not self.held or self.held + size <= self.limit
 
-    def take(self, size: int) -> bytearray:
-        """BufferFull when there is no room."""
+    def _check_room(self, size: int) -> None:
         if not self.has_room(size):
             self.wanted = max(self.wanted, size)
             raise BufferFull(
                 f"{self.held} bytes of messages wait to be published, and {self.limit} may; wait for room, or give "
                 "the producer a larger buffer"
             )
+
+    def take(self, size: int) -> bytearray:
+        """BufferFull when there is no room."""
+        self._check_room(size)
         self.held += size
         idle = self._idle.get(size)
         if idle:
@@ -64,6 +67,11 @@ class Buffers:
             self._idle.clear()
             self._idle_bytes = 0
         return bytearray(size)
+
+    def adopt(self, buffer: bytearray) -> None:
+        """The same for one that was made elsewhere."""
+        self._check_room(len(buffer))
+        self.held += len(buffer)
 
     def give(self, buffer: bytearray, *, again: bool) -> None:
         """`again`: nobody reads it any more, so it can be used again."""
@@ -183,6 +191,16 @@ class Accumulator:
         batch.count += 1
         if batch.count >= self._batch_messages:
             self.seal(place)
+        return batch
+
+    def add_block(self, place: Place, block: bytearray, count: int) -> Batch:
+        """Messages that are packed already, as a batch of their own behind what was added before."""
+        self.buffers.adopt(block)
+        self.seal(place)
+        batch = Batch(place, block, self._on_done)
+        batch.used, batch.count = len(block), count
+        batch.seal()
+        place.sealed.append(batch)
         return batch
 
     def seal(self, place: Place) -> None:

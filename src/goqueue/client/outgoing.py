@@ -3,9 +3,12 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from operator import index
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from goqueue.client.arguments import Duration, to_span_ms, wrong
+from goqueue.codec import Field
+from goqueue.codec.inspection import Block
+from goqueue.codec.layout import HeaderColumns, Numbers, Pieces
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.record import Lane
@@ -18,6 +21,20 @@ Moment = datetime | int | str
 """A datetime with a zone, Unix milliseconds, or RFC 3339."""
 Start = datetime | int | str
 """Where a group begins: earliest, latest, an offset as a number, or a time: a datetime with a zone, or text."""
+
+
+class OutgoingColumns(NamedTuple):
+    """Messages column by column, laid out as the codec's `from_columns` takes them."""
+
+    count: int
+    keys: Pieces | None
+    values: Pieces | None
+    headers: HeaderColumns | None
+    lanes: Block
+    fields: Mapping[Field, Numbers]
+    partitions: Block
+
+
 Outgoing = tuple[
     Content | None,
     Content | None,

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
+from goqueue import codec
 from goqueue.client.arguments import Duration, check, to_seconds, to_transaction_ms
 from goqueue.client.block_producer import BlockProducer
 from goqueue.client.connection import CLOSE_TIMEOUT_S
 from goqueue.client.line import Identity
 from goqueue.client.link import Link
-from goqueue.client.outgoing import NORMAL, Content, Headers, Moment, Outgoing, to_topic
+from goqueue.client.outgoing import NORMAL, Content, Headers, Moment, Outgoing, OutgoingColumns, to_topic
 from goqueue.client.outlet import Bounds, Outlet
 from goqueue.client.receipts import Outcome, Receipt, Receiver
 from goqueue.client.routes import Route
@@ -187,6 +188,31 @@ class AsyncProducer:
             sender.submit(batch.place)
         if not sender.pumping:
             sender.schedule()
+
+    async def enqueue_columns(self, topic: str, rows: OutgoingColumns) -> None:
+        """Publish messages that are columns already, without one object per message. Waits for room, not for answers.
+
+        InvalidRecord, with its row as `index`, when one of them is no message: then none of them was enqueued.
+        """
+        if not self._usual.blocks.is_answered:
+            raise InvalidRequest("with acks none nothing can be published by the column; use leader or all")
+        outlet = self.outlet
+        route = await outlet.find(to_topic(topic))
+        sender = outlet.sender
+        blocks = codec.from_columns(
+            **rows._asdict(),
+            partition_count=route.count,
+            keyless=route.turn(),
+            max_bytes=sender.accumulator.batch_bytes,
+            transaction=sender.accumulator.transaction,
+        )
+        for partition, block, messages in blocks:
+            while True:
+                try:
+                    sender.put_block(route.places[partition], block, messages)
+                    break
+                except BufferFull:
+                    await self._room(outlet)
 
     async def room(self) -> None:
         """Wait until there is room for another batch, and for what was refused; behind sends that wait for it too."""

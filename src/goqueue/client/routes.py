@@ -30,6 +30,11 @@ class Route:
         self.count = len(places)
         self.partition = random.randrange(self.count)
 
+    def turn(self) -> int:
+        """The next partition for messages without a key."""
+        self.partition = (self.partition + 1) % self.count
+        return self.partition
+
 
 class Routes:
     """`place` gives the place of a topic's partition, the same one every time; `retire` hears of those that went."""

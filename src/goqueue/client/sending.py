@@ -182,8 +182,7 @@ class Sender:
         else:
             place = route.places[route.partition]
             if place.open is None:  # its last batch is on its way: the next one goes elsewhere
-                route.partition = (route.partition + 1) % route.count
-                place = route.places[route.partition]
+                place = route.places[route.turn()]
         try:
             lane = LANES[priority]
         except (KeyError, TypeError):
@@ -203,6 +202,16 @@ class Sender:
             batch.deadline = now + self._delivery_timeout_s
             self._dirty[place] = None
         return batch
+
+    def put_block(self, place: Place, block: bytearray, count: int) -> None:
+        """Messages that are packed already; sent at once. BufferFull when there is no room."""
+        if self._shut is not None:
+            raise repeat(self._shut)
+        with self.lock:
+            batch = self.accumulator.add_block(place, block, count)
+        batch.opened_at = now = self._loop.time()
+        batch.deadline = now + self._delivery_timeout_s
+        self.submit(place)
 
     def put_for(self, receiver: Receiver | None, route: Route, message: Outgoing) -> None:
         """The same, for somebody who waits for it."""

@@ -185,7 +185,11 @@ def from_columns(
             transaction=transaction,
         )
         record = Record(
-            key=key, value=value_rows[row], priority=memoryview(lanes)[row], headers=header_rows[row], extension=extension
+            key=key,
+            value=value_rows[row],
+            priority=memoryview(lanes)[row],
+            headers=header_rows[row],
+            extension=extension,
         )
         try:
             encoded = encode_one(record)

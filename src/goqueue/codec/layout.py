@@ -119,7 +119,9 @@ EMPTY_BLOCK: Final = "the block is empty"
 NOT_INT64: Final = "the offsets to pick must be one row of int64, as in an array of 'q'"
 NOT_ASCENDING: Final = "the offsets to pick must ascend"
 BLOCK_NOT_ASCENDING: Final = "the offsets in the block do not ascend"
-NOT_RANGES: Final = "what is hidden must be ranges of int64 that ascend: a first offset and the one after the last, again and again"
+NOT_RANGES: Final = (
+    "what is hidden must be ranges of int64 that ascend: a first offset and the one after the last, again and again"
+)
 NOT_COLUMNS: Final = "the columns are shorter than their count, or their bounds do not add up"
 NOT_FIELDS: Final = "only DELIVER_AT, EXPIRES_AT and EVENT_TIME can be columns of what is packed"
 

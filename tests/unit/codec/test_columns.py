@@ -97,7 +97,9 @@ def test_every_message_is_a_row(codec: ModuleType) -> None:
     assert numbers(found.fields[Field.TRANSACTION]) == [each.transaction for each in extensions]
     ids = [None if each.producer is None else each.producer.producer_id for each in extensions]
     assert numbers(found.fields[Field.PRODUCER_ID]) == ids
-    sequences = [None if number is None else number & 0xFFFFFFFF for number in numbers(found.fields[Field.PRODUCER_SEQUENCE])]
+    sequences = [
+        None if number is None else number & 0xFFFFFFFF for number in numbers(found.fields[Field.PRODUCER_SEQUENCE])
+    ]
     assert sequences == [None if each.producer is None else each.producer.sequence & 0xFFFFFFFF for each in extensions]
 
 
@@ -105,7 +107,9 @@ def test_a_column_in_which_nothing_is_absent_has_no_bits(codec: ModuleType) -> N
     found = codec.to_columns(codec.encode([Record(0, 0, b"a", b"b"), Record(1, 0, b"c", b"d")]), **ALL)
     assert found.keys == (None, array("i", [0, 1, 2]).tobytes(), b"ac")
     assert found.values == (None, array("i", [0, 1, 2]).tobytes(), b"bd")
-    assert found.headers == HeaderColumns(array("i", [0, 0, 0]).tobytes(), Pieces(None, bytes(4), b""), Pieces(None, bytes(4), b""))
+    assert found.headers == HeaderColumns(
+        array("i", [0, 0, 0]).tobytes(), Pieces(None, bytes(4), b""), Pieces(None, bytes(4), b"")
+    )
 
 
 def test_columns_that_nobody_wants_are_left_out(codec: ModuleType) -> None:
@@ -261,7 +265,9 @@ def test_only_times_can_be_packed(codec: ModuleType) -> None:
 
 
 def test_there_and_back_is_the_same(codec: ModuleType) -> None:
-    plain = [Record(at, 5, record.key, record.value, record.priority, record.headers) for at, record in enumerate(SAMPLES)]
+    plain = [
+        Record(at, 5, record.key, record.value, record.priority, record.headers) for at, record in enumerate(SAMPLES)
+    ]
     found = codec.to_columns(codec.encode(plain), **ALL)
     made = packed(
         codec, found.count, keys=found.keys, values=found.values, headers=found.headers, lanes=found.lanes,

@@ -1,0 +1,1 @@
+"""GoQueue in Spark."""

@@ -1,0 +1,102 @@
+"""What the driver asks the broker: which topics there are, where they begin and end, what was at a time."""
+
+import re
+from typing import NamedTuple
+
+from goqueue.client.sync.client import Client
+from goqueue.model.errors import InvalidRequest, UnknownPartition, UnknownTopic
+from goqueue.model.times import show_time
+from goqueue.spark.options import EARLIEST, LATEST, Address, Bound, Isolation, Subscription
+from goqueue.spark.places import Offsets, Position
+
+
+class Extents(NamedTuple):
+    """What there is to read of the topics that are subscribed to."""
+
+    ids: dict[str, str]
+    earliest: Offsets
+    latest: Offsets
+    bytes_per_offset: dict[str, float]
+    """About how large messages of each topic are."""
+
+    @property
+    def start(self) -> Position:
+        return Position(self.ids, self.earliest)
+
+    @property
+    def end(self) -> Position:
+        return Position(self.ids, self.latest)
+
+
+def connect(address: Address) -> Client:
+    return Client(
+        address.servers,
+        client_id=address.client_id,
+        connect_timeout=address.connect_timeout_s,
+        request_timeout=address.request_timeout_s,
+    )
+
+
+def survey(client: Client, subscription: Subscription, isolation: Isolation) -> Extents:
+    """UnknownTopic when a topic that is named does not exist. A pattern that matches nothing finds nothing."""
+    found = Extents({}, {}, {}, {})
+    bound = "stable" if isolation == "read_committed" else "latest"
+    for name in _names(client, subscription):
+        described = client.call("describe_topic", topic=name)
+        if described.get("unavailable"):
+            raise InvalidRequest(f"partitions of {name} could not be opened by the broker: {described['unavailable']}")
+        offsets = {int(number): each for number, each in described["partition_offsets"].items()}
+        if subscription.partitions is not None:
+            for number in subscription.partitions[name]:
+                if number not in offsets:
+                    raise UnknownPartition(f"{name} has no partition {number}; it has {len(offsets)}, from 0 on")
+            offsets = {number: offsets[number] for number in subscription.partitions[name]}
+        found.ids[name] = described["topic_id"]
+        found.earliest[name] = {number: each["earliest"] for number, each in offsets.items()}
+        found.latest[name] = {number: each[bound] for number, each in offsets.items()}
+        found.bytes_per_offset[name] = described["total_size_bytes"] / max(1, described["total_messages"])
+    return found
+
+
+def _names(client: Client, subscription: Subscription) -> list[str]:
+    if subscription.pattern is not None:
+        pattern = re.compile(subscription.pattern)
+        return sorted(name for name in client.call("list_topics")["topics"] if pattern.fullmatch(name))
+    return sorted(subscription.partitions or subscription.names)
+
+
+def resolve(client: Client, extents: Extents, bound: Bound, *, what: str) -> Position:
+    """Where a bound is, in every partition there is."""
+    ends = {EARLIEST: extents.earliest, LATEST: extents.latest}
+    if bound.word is not None:
+        return Position(extents.ids, ends[bound.word])
+    offsets: Offsets = {}
+    for topic, latest in extents.latest.items():
+        if bound.time_ms is not None:
+            found = client.call("offsets", topic=topic, timestamp=show_time(bound.time_ms))["offsets"]
+            offsets[topic] = {number: min(found[str(number)], end) for number, end in latest.items()}
+            continue
+        assert bound.offsets is not None
+        given = bound.offsets.get(topic)
+        if given is None or given.keys() != latest.keys():
+            raise InvalidRequest(
+                f"{what} has to name every partition of every topic: {topic} has {', '.join(map(str, sorted(latest)))}"
+            )
+        offsets[topic] = {
+            number: ends[place][topic][number] if isinstance(place, str) else place for number, place in given.items()
+        }
+    if bound.offsets is not None:
+        for topic in bound.offsets:
+            if topic not in extents.ids:
+                raise UnknownTopic(f"{what} names {topic}, which is not among the topics that are read")
+    return Position(extents.ids, offsets)
+
+
+def keep_start(client: Client, name: str, start: Position) -> Position:
+    """Where the reader of this name began: what is said now, or what was said first."""
+    offsets = {topic: {str(number): at for number, at in places.items()} for topic, places in start.offsets.items()}
+    kept = client.call("put_reader", name=name, offsets=offsets, if_absent=True)["offsets"]
+    found = {topic: {int(number): at for number, at in places.items()} for topic, places in kept.items()}
+    return Position({topic: start.ids[topic] for topic in found if topic in start.ids}, {
+        topic: places for topic, places in found.items() if topic in start.ids
+    })

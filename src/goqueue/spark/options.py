@@ -1,0 +1,344 @@
+"""What can be said about reading and writing, as Spark hands it over: names in any case, values as text.
+
+Names are those of Spark's Kafka source where it has one. Every option is in one table, so that a name nobody knows is
+refused with the one it may have been meant to be. Nothing here knows Spark.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Any, Final, Literal, NamedTuple
+
+from goqueue.client.client import DEFAULT_ADDRESS
+from goqueue.model import limits
+from goqueue.model.errors import InvalidRequest
+from goqueue.model.names import check_topic_name
+from goqueue.model.times import parse_span, parse_time
+from goqueue.spark.places import Offsets
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+_NAMED: Final = {-2: EARLIEST, -1: LATEST}
+"""What Kafka's offsets below 0 mean, in the offsets of single partitions."""
+
+
+class Address(NamedTuple):
+    """Where the broker is, and how long it may take."""
+
+    servers: str = DEFAULT_ADDRESS
+    connect_timeout_s: float = 10.0
+    request_timeout_s: float = 30.0
+    client_id: str = "spark"
+
+
+class Subscription(NamedTuple):
+    """Which topics: by name, by a pattern, or single partitions of them. One of the three."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: dict[str, tuple[int, ...]] | None = None
+
+
+class Bound(NamedTuple):
+    """Where to begin or to end: a word for all partitions, a time, or offsets by partition."""
+
+    word: str | None = None
+    time_ms: int | None = None
+    offsets: dict[str, dict[int, int | str]] | None = None
+
+
+class SourceOptions(NamedTuple):
+    address: Address
+    subscription: Subscription
+    start: Bound
+    end: Bound
+    max_offsets: int | None
+    max_bytes: int | None
+    min_offsets: int | None
+    max_delay_s: float
+    min_partitions: int | None
+    max_records: int | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    isolation: Isolation
+    reader_name: str | None
+    push_filters: bool
+    value_schema: str | None
+    """A JSON schema; None: values stay bytes."""
+    bad_values: Literal["fail", "null"]
+
+
+class SinkOptions(NamedTuple):
+    address: Address
+    topic: str | None
+    name: str | None
+    """What transactions are begun under, instead of the id of the query."""
+    timeout_s: float
+
+
+# ---------------------------------------------------------------- what values may be
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("some text")
+    return value.strip()
+
+
+def _whole(value: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or int(value) < 1:
+        raise ValueError("a whole number from 1 on")
+    return int(value)
+
+
+_SIZES: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+
+
+def _size(value: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,15})\s*([a-z]{0,2})", value.strip().lower())
+    if found is None or found[2] not in _SIZES or not int(found[1]):
+        raise ValueError("a number of bytes, like 67108864 or 64m")
+    return int(found[1]) * _SIZES[found[2]]
+
+
+def _yes_or_no(value: str) -> bool:
+    if value.strip().lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return value.strip().lower() == "true"
+
+
+def _seconds(value: str) -> float:
+    try:
+        return parse_span(value.strip()) / 1000
+    except InvalidRequest:
+        raise ValueError("a time span, like 500ms, 30s or 1h") from None
+
+
+def _time(value: str) -> int:
+    try:
+        return parse_time(value.strip())
+    except InvalidRequest:
+        raise ValueError("a time, like 2026-01-31T12:00:00Z, or milliseconds since 1970") from None
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def choose(value: str) -> str:
+        if value.strip().lower() not in words:
+            raise ValueError(" or ".join(words))
+        return value.strip().lower()
+
+    return choose
+
+
+def _names(value: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+    if not names:
+        raise ValueError("names of topics, with commas between them")
+    for name in names:
+        check_topic_name(name)
+    return names
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"a regular expression of Python's ({error})") from None
+    return value
+
+
+def _json(value: str, wanted: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError(wanted) from None
+
+
+_ASSIGNMENT: Final = 'JSON like {"orders": [0, 1]}'
+
+
+def _partitions(value: str) -> dict[str, tuple[int, ...]]:
+    found = _json(value, _ASSIGNMENT)
+    if not isinstance(found, dict) or not found:
+        raise ValueError(_ASSIGNMENT)
+    for numbers in found.values():
+        if not isinstance(numbers, list) or not numbers or not all(type(n) is int and n >= 0 for n in numbers):
+            raise ValueError(_ASSIGNMENT)
+    return {topic: tuple(sorted({*numbers})) for topic, numbers in found.items()}
+
+
+_PLACE: Final = 'earliest, latest, or JSON like {"orders": {"0": 23, "1": -2}} (-2 is earliest, -1 latest)'
+
+
+def _bound(value: str) -> Bound:
+    word = value.strip().lower()
+    if word in (EARLIEST, LATEST):
+        return Bound(word=word)
+    found = _json(value, _PLACE)
+    offsets: dict[str, dict[int, int | str]] = {}
+    if not isinstance(found, dict) or not found:
+        raise ValueError(_PLACE)
+    for topic, places in found.items():
+        if not isinstance(places, dict):
+            raise ValueError(_PLACE)
+        for number, offset in places.items():
+            if not re.fullmatch("[0-9]{1,9}", number) or type(offset) is not int or offset < -2:
+                raise ValueError(_PLACE)
+            offsets.setdefault(topic, {})[int(number)] = _NAMED.get(offset, offset)
+    return Bound(offsets=offsets)
+
+
+class _Option(NamedTuple):
+    name: str
+    read: Callable[[str], Any]
+
+
+_ADDRESS: Final = (
+    _Option("bootstrap.servers", _text),
+    _Option("goqueue.connect.timeout", _seconds),
+    _Option("goqueue.request.timeout", _seconds),
+    _Option("goqueue.client.id", _text),
+)
+_SOURCE: Final = (
+    *_ADDRESS,
+    _Option("subscribe", _names),
+    _Option("subscribePattern", _pattern),
+    _Option("assign", _partitions),
+    _Option("startingOffsets", _bound),
+    _Option("endingOffsets", _bound),
+    _Option("startingTimestamp", _time),
+    _Option("endingTimestamp", _time),
+    _Option("maxOffsetsPerTrigger", _whole),
+    _Option("maxBytesPerTrigger", _size),
+    _Option("minOffsetsPerTrigger", _whole),
+    _Option("maxTriggerDelay", _seconds),
+    _Option("minPartitions", _whole),
+    _Option("maxRecordsPerPartition", _whole),
+    _Option("failOnDataLoss", _yes_or_no),
+    _Option("includeHeaders", _yes_or_no),
+    _Option("isolation", _one_of("read_committed", "read_uncommitted")),
+    _Option("readerName", _text),
+    _Option("pushFilters", _yes_or_no),
+    _Option("value.format", _one_of("bytes", "json")),
+    _Option("value.schema", _text),
+    _Option("value.bad", _one_of("fail", "null")),
+)
+_SINK: Final = (
+    *_ADDRESS,
+    _Option("topic", _text),
+    _Option("transactionalId", _text),
+    _Option("transactionTimeout", _seconds),
+    _Option("checkpointLocation", _text),
+)
+_LOG: Final = (
+    _Option("path", _text),
+    _Option("subscribe", _names),
+    _Option("subscribePattern", _pattern),
+    _Option("startingTimestamp", _time),
+    _Option("endingTimestamp", _time),
+    _Option("includeHeaders", _yes_or_no),
+    _Option("isolation", _one_of("read_committed", "read_uncommitted")),
+    _Option("failOnDataLoss", _yes_or_no),
+    _Option("maxRecordsPerPartition", _whole),
+)
+
+
+def _read(table: tuple[_Option, ...], given: Mapping[str, str]) -> dict[str, Any]:
+    """By their names as they are written; those that were not given are not there."""
+    known = {option.name.lower(): option for option in table}
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        option = known.get(name.lower())
+        if option is None:
+            close = get_close_matches(name.lower(), known, n=1)
+            hint = (
+                f"; do you mean {known[close[0]].name}?" if close else f"; there are {', '.join(o.name for o in table)}"
+            )
+            raise InvalidRequest(f"there is no option {name}{hint}")
+        try:
+            found[option.name] = option.read(value)
+        except ValueError as error:
+            raise InvalidRequest(f"{option.name} is {value!r}; it is {error}") from None
+    return found
+
+
+def _address(found: dict[str, Any]) -> Address:
+    servers = found.get("bootstrap.servers", DEFAULT_ADDRESS)
+    if "," in servers:
+        raise InvalidRequest(f"bootstrap.servers is {servers!r}; name one broker, like 127.0.0.1:9001")
+    return Address(
+        servers,
+        found.get("goqueue.connect.timeout", 10.0),
+        found.get("goqueue.request.timeout", 30.0),
+        found.get("goqueue.client.id", "spark"),
+    )
+
+
+def source_options(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
+    found = _read(_SOURCE, given)
+    start = _either(found, "startingOffsets", "startingTimestamp", Bound(word=EARLIEST))
+    end = _either(found, "endingOffsets", "endingTimestamp", Bound(word=LATEST))
+    if is_stream:
+        for name in ("endingOffsets", "endingTimestamp"):
+            if name in found:
+                raise InvalidRequest(f"{name} is for batch reads; a stream has no end")
+    if end.word == EARLIEST:
+        raise InvalidRequest("endingOffsets is earliest: nothing would be read; it is latest, or offsets")
+    if "value.schema" in found and found.get("value.format") != "json":
+        raise InvalidRequest("value.schema is for values in JSON; set value.format to json as well")
+    if found.get("value.format") == "json" and "value.schema" not in found:
+        raise InvalidRequest(
+            "value.format is json; set value.schema to a JSON schema, or to the path of a file with one"
+        )
+    if "minOffsetsPerTrigger" in found and found["minOffsetsPerTrigger"] > found.get(
+        "maxOffsetsPerTrigger", limits.MAX_OFFSET
+    ):
+        raise InvalidRequest("minOffsetsPerTrigger is more than maxOffsetsPerTrigger; a batch cannot be both")
+    return SourceOptions(
+        address=_address(found),
+        subscription=_subscription(found),
+        start=start,
+        end=end,
+        max_offsets=found.get("maxOffsetsPerTrigger"),
+        max_bytes=found.get("maxBytesPerTrigger"),
+        min_offsets=found.get("minOffsetsPerTrigger"),
+        max_delay_s=found.get("maxTriggerDelay", 900.0),
+        min_partitions=found.get("minPartitions"),
+        max_records=found.get("maxRecordsPerPartition"),
+        fail_on_data_loss=found.get("failOnDataLoss", True),
+        include_headers=found.get("includeHeaders", False),
+        isolation=found.get("isolation", "read_committed"),
+        reader_name=found.get("readerName"),
+        push_filters=found.get("pushFilters", False),
+        value_schema=found.get("value.schema"),
+        bad_values=found.get("value.bad", "fail"),
+    )
+
+
+def _either(found: dict[str, Any], offsets: str, time: str, otherwise: Bound) -> Bound:
+    if offsets in found and time in found:
+        raise InvalidRequest(f"{offsets} and {time} are two answers to one question; leave one out")
+    if time in found:
+        return Bound(time_ms=found[time])
+    bound: Bound = found.get(offsets, otherwise)
+    return bound
+
+
+def _subscription(found: dict[str, Any]) -> Subscription:
+    given = [name for name in ("subscribe", "subscribePattern", "assign") if name in found]
+    if len(given) != 1:
+        what = "none of them is given" if not given else f"{' and '.join(given)} are given"
+        raise InvalidRequest(f"what is read is said by subscribe, subscribePattern or assign, one of them; {what}")
+    return Subscription(found.get("subscribe", ()), found.get("subscribePattern"), found.get("assign"))
+
+
+def sink_options(given: Mapping[str, str]) -> SinkOptions:
+    found = _read(_SINK, given)
+    if "topic" in found:
+        check_topic_name(found["topic"])
+    return SinkOptions(
+        _address(found), found.get("topic"), found.get("transactionalId"), found.get("transactionTimeout", 3600.0)
+    )

@@ -1,0 +1,185 @@
+"""Messages as Spark sees them: which columns there are, and Arrow batches of them.
+
+The codec lays columns out as Arrow does, so they are taken over as they are; nothing here looks at single messages.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from goqueue.codec import Field
+from goqueue.codec.layout import HeaderColumns, Numbers, Pieces, RecordColumns
+from goqueue.model.errors import InvalidRequest
+from goqueue.model.names import message_id
+
+HEADERS: Final = ArrayType(
+    StructType([StructField("key", StringType(), False), StructField("value", BinaryType(), True)]), False
+)
+_LAST_US: Final = 2**63 // 1_000_000 * 1_000_000
+TRACEPARENT: Final = b"traceparent"
+
+
+class Place(NamedTuple):
+    """Where messages are from."""
+
+    topic: str
+    partition: int
+
+
+def _numbers(kind: pa.DataType, numbers: Numbers, count: int) -> pa.Array:
+    present = None if numbers.present is None else pa.py_buffer(numbers.present)
+    return pa.Array.from_buffers(kind, count, [present, pa.py_buffer(numbers.data)])
+
+
+def _pieces(kind: pa.DataType, pieces: Pieces | None, count: int) -> pa.Array:
+    assert pieces is not None
+    present = None if pieces.present is None else pa.py_buffer(pieces.present)
+    return pa.Array.from_buffers(kind, count, [present, pa.py_buffer(pieces.bounds), pa.py_buffer(pieces.data)])
+
+
+def _moments(numbers: Numbers, count: int) -> pa.Array:
+    """Milliseconds as Spark's microseconds; times that no calendar has become its last one."""
+    found = _numbers(pa.int64(), numbers, count)
+    found = pc.min_element_wise(pc.max_element_wise(found, -_LAST_MS, skip_nulls=False), _LAST_MS, skip_nulls=False)
+    return pc.multiply(found, 1000).cast(pa.timestamp("us", tz="UTC"))
+
+
+_LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999, in milliseconds."""
+
+
+def _repeat(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), count)
+
+
+def _headers(found: HeaderColumns | None, count: int) -> pa.Array:
+    assert found is not None
+    total = len(found.names.bounds) // 4 - 1
+    pairs = pa.StructArray.from_arrays(
+        [_pieces(pa.string(), found.names, total), _pieces(pa.binary(), found.contents, total)],
+        fields=[pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())],
+    )
+    kind = pa.list_(pa.field("element", pairs.type, nullable=False))
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(found.bounds)], children=[pairs])
+
+
+def _message_ids(place: Place, found: RecordColumns) -> pa.Array:
+    prefix = message_id(place.topic, place.partition, 0)[:-1]
+    offsets = _numbers(pa.int64(), Numbers(None, found.offsets), found.count)
+    return pc.binary_join_element_wise(prefix, offsets.cast(pa.string()), "")
+
+
+def _trace_ids(found: RecordColumns) -> pa.Array:
+    """Of the header that W3C has for it; nothing without one."""
+    headers = _headers(found.headers, found.count)
+    parents = pc.list_parent_indices(headers)
+    pairs = headers.flatten()
+    is_trace = pc.equal(pairs.field("key"), "traceparent")
+    rows = parents.filter(is_trace)
+    contents = pairs.field("value").filter(is_trace).cast(pa.string())
+    ids = pc.utf8_slice_codeunits(contents, 3, 35)
+    at = pc.index_in(pa.array(range(found.count), rows.type), rows)
+    return ids.take(at)
+
+
+class Column(NamedTuple):
+    """One of the columns there are, and what of a record it takes."""
+
+    kind: DataType
+    build: Callable[[Place, RecordColumns], pa.Array]
+    fields: tuple[Field, ...] = ()
+    keys: bool = False
+    values: bool = False
+    headers: bool = False
+
+
+def _field(field: Field) -> Callable[[Place, RecordColumns], pa.Array]:
+    return lambda _, found: _moments(found.fields[field], found.count)
+
+
+def _packed(found: RecordColumns) -> pa.Array:
+    return _numbers(pa.int64(), found.fields[Field.PRODUCER_SEQUENCE], found.count)
+
+
+COLUMNS: Final[dict[str, Column]] = {
+    "topic": Column(StringType(), lambda place, found: _repeat(place.topic, pa.string(), found.count)),
+    "partition": Column(IntegerType(), lambda place, found: _repeat(place.partition, pa.int32(), found.count)),
+    "offset": Column(LongType(), lambda _, found: _numbers(pa.int64(), Numbers(None, found.offsets), found.count)),
+    "timestamp": Column(TimestampType(), lambda _, found: _moments(Numbers(None, found.timestamps), found.count)),
+    "key": Column(BinaryType(), lambda _, found: _pieces(pa.binary(), found.keys, found.count), keys=True),
+    "value": Column(BinaryType(), lambda _, found: _pieces(pa.binary(), found.values, found.count), values=True),
+    "headers": Column(HEADERS, lambda _, found: _headers(found.headers, found.count), headers=True),
+    "priority": Column(
+        IntegerType(),
+        lambda _, found: pa.Array.from_buffers(pa.uint8(), found.count, [None, pa.py_buffer(found.lanes)]).cast(
+            pa.int32()
+        ),
+    ),
+    "message_id": Column(StringType(), _message_ids),
+    "trace_id": Column(StringType(), lambda _, found: _trace_ids(found), headers=True),
+    "deliver_at": Column(TimestampType(), _field(Field.DELIVER_AT), (Field.DELIVER_AT,)),
+    "expires_at": Column(TimestampType(), _field(Field.EXPIRES_AT), (Field.EXPIRES_AT,)),
+    "event_time": Column(TimestampType(), _field(Field.EVENT_TIME), (Field.EVENT_TIME,)),
+    "producer_id": Column(
+        LongType(),
+        lambda _, found: _numbers(pa.int64(), found.fields[Field.PRODUCER_ID], found.count),
+        (Field.PRODUCER_ID,),
+    ),
+    "producer_epoch": Column(
+        IntegerType(), lambda _, found: pc.shift_right(_packed(found), 48).cast(pa.int32()), (Field.PRODUCER_SEQUENCE,)
+    ),
+    "sequence": Column(
+        IntegerType(),
+        lambda _, found: pc.bit_wise_and(_packed(found), 0x7FFF_FFFF).cast(pa.int32()),
+        (Field.PRODUCER_SEQUENCE,),
+    ),
+}
+"""Every column of the source, in the order in which it has them."""
+
+
+def full_schema(*, include_headers: bool, value: DataType | None = None) -> StructType:
+    """What is read unless columns are chosen; `value` is what values are parsed to."""
+    return StructType(
+        [
+            StructField(name, value if name == "value" and value is not None else column.kind, True)
+            for name, column in COLUMNS.items()
+            if include_headers or name != "headers"
+        ]
+    )
+
+
+class Rows:
+    """Makes batches of a schema: some of the columns, in any order."""
+
+    def __init__(self, schema: StructType) -> None:
+        for field in schema.fields:
+            if field.name not in COLUMNS:
+                raise InvalidRequest(f"there is no column {field.name}; there are {', '.join(COLUMNS)}")
+        self.schema = to_arrow_schema(schema, timezone="UTC")
+        self._columns = [(name, COLUMNS[name]) for name in schema.fieldNames()]
+        chosen = [column for _, column in self._columns]
+        self.wanted = {
+            "keys": any(column.keys for column in chosen),
+            "values": any(column.values for column in chosen),
+            "headers": any(column.headers for column in chosen),
+            "fields": sorted({field for column in chosen for field in column.fields}),
+        }
+        """What the codec is asked for."""
+
+    def batch(self, place: Place, found: RecordColumns) -> pa.RecordBatch:
+        arrays = [column.build(place, found) for _, column in self._columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
