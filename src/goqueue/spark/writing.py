@@ -208,7 +208,7 @@ def commit(address: Address, messages: Sequence[WriterCommitMessage | None], num
             done[0].name,
             number,
             [each.transaction_id for each in staged],
-            messages=sum(each.messages for each in staged),
+            messages={each.transaction_id: each.messages for each in staged},
         )
 
 
