@@ -143,10 +143,10 @@ $(RUN_READY): $(BUILD_INPUTS) $(COMPILE_AT_LAST) | $(PY)
 	@touch $@
 	@$(say_codec)
 
-# What the tests need besides: goqueue itself is installed, and the codec compiled, once.
+# What the tests need besides, Spark among it: goqueue itself is installed, and the codec compiled, once.
 $(TEST_READY): $(RUN_READY)
 	@echo "Installing what the tests need into $(VENV)"
-	@$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["test"], sep="\n")' \
+	@$(PY) -c 'import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*extras["spark"], *extras["test"], sep="\n")' \
 	    >$(VENV)/.goqueue-test-needs
 	@$(PIP) install $(PIP_FLAGS) -c constraints.txt -r $(VENV)/.goqueue-test-needs
 	@touch $@

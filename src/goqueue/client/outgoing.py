@@ -26,7 +26,7 @@ Start = datetime | int | str
 class OutgoingColumns(NamedTuple):
     """Messages column by column, laid out as the codec's `from_columns` takes them."""
 
-    count: int
+    rows: int
     keys: Pieces | None
     values: Pieces | None
     headers: HeaderColumns | None

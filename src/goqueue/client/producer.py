@@ -189,7 +189,7 @@ class AsyncProducer:
         if not sender.pumping:
             sender.schedule()
 
-    async def enqueue_columns(self, topic: str, rows: OutgoingColumns) -> None:
+    async def enqueue_columns(self, topic: str, columns: OutgoingColumns) -> None:
         """Publish messages that are columns already, without one object per message. Waits for room, not for answers.
 
         InvalidRecord, with its row as `index`, when one of them is no message: then none of them was enqueued.
@@ -200,7 +200,13 @@ class AsyncProducer:
         route = await outlet.find(to_topic(topic))
         sender = outlet.sender
         blocks = codec.from_columns(
-            **rows._asdict(),
+            columns.rows,
+            keys=columns.keys,
+            values=columns.values,
+            headers=columns.headers,
+            lanes=columns.lanes,
+            fields=columns.fields,
+            partitions=columns.partitions,
             partition_count=route.count,
             keyless=route.turn(),
             max_bytes=sender.accumulator.batch_bytes,

@@ -160,8 +160,8 @@ def from_columns(
     """So many messages as blocks of their partitions, in their order, with room for their producer's fields.
 
     `lanes` has a byte for each, `partitions` an int32: below 0 the key decides, and without a key it is `keyless`. A
-    block has up to `max_bytes`, and one message at least. Raises `InvalidRecord` for the first that breaks a limit, with
-    its row as `index`; ValueError when the columns are none.
+    block has up to `max_bytes`, and one message at least. Raises `InvalidRecord` for the first that breaks a limit,
+    with its row as `index`; ValueError when the columns are none.
     """
     if count < 0 or partition_count < 1 or not 0 <= keyless < partition_count:
         raise ValueError(NOT_COLUMNS)
@@ -205,7 +205,7 @@ def from_columns(
             at = open_ones[partition] = len(blocks)
             blocks.append(PartitionBlock(partition, bytearray(), 0))
         blocks[at].block.extend(encoded)
-        blocks[at] = blocks[at]._replace(count=blocks[at].count + 1)
+        blocks[at] = blocks[at]._replace(messages=blocks[at].messages + 1)
     return blocks
 
 

@@ -282,7 +282,7 @@ class HeaderColumns(NamedTuple):
 class RecordColumns(NamedTuple):
     """Messages of a block, column by column."""
 
-    count: int
+    rows: int
     offsets: bytes
     """int64"""
     timestamps: bytes
@@ -300,4 +300,4 @@ class PartitionBlock(NamedTuple):
 
     partition: int
     block: bytearray
-    count: int
+    messages: int

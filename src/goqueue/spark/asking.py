@@ -97,6 +97,7 @@ def keep_start(client: Client, name: str, start: Position) -> Position:
     offsets = {topic: {str(number): at for number, at in places.items()} for topic, places in start.offsets.items()}
     kept = client.call("put_reader", name=name, offsets=offsets, if_absent=True)["offsets"]
     found = {topic: {int(number): at for number, at in places.items()} for topic, places in kept.items()}
-    return Position({topic: start.ids[topic] for topic in found if topic in start.ids}, {
-        topic: places for topic, places in found.items() if topic in start.ids
-    })
+    return Position(
+        {topic: start.ids[topic] for topic in found if topic in start.ids},
+        {topic: places for topic, places in found.items() if topic in start.ids},
+    )

@@ -6,7 +6,7 @@ read as far as it is there, as was asked for; nothing is skipped without a word.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import closing
 from typing import Final
 
@@ -45,7 +45,7 @@ def fetch(address: Address, stretch: Stretch, *, uncommitted: bool, fail_on_data
 
 async def _fetch(
     address: Address, stretch: Stretch, uncommitted: bool, fail_on_data_loss: bool
-) -> AsyncIterator[memoryview]:
+) -> AsyncGenerator[memoryview, None]:
     link = Link(
         parse_endpoint(
             address.servers, connect_timeout_s=address.connect_timeout_s, call_timeout_s=address.request_timeout_s

@@ -15,7 +15,6 @@ from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.names import check_topic_name
 from goqueue.model.times import parse_span, parse_time
-from goqueue.spark.places import Offsets
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -76,6 +75,8 @@ class SinkOptions(NamedTuple):
     topic: str | None
     name: str | None
     """What transactions are begun under, instead of the id of the query."""
+    number: int
+    """Of a batch write under a name: the same again does nothing, a lower one is refused."""
     timeout_s: float
 
 
@@ -86,6 +87,12 @@ def _text(value: str) -> str:
     if not value.strip():
         raise ValueError("some text")
     return value.strip()
+
+
+def _number(value: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", value.strip()):
+        raise ValueError("a whole number from 0 on")
+    return int(value)
 
 
 def _whole(value: str) -> int:
@@ -230,6 +237,7 @@ _SINK: Final = (
     *_ADDRESS,
     _Option("topic", _text),
     _Option("transactionalId", _text),
+    _Option("batchId", _number),
     _Option("transactionTimeout", _seconds),
     _Option("checkpointLocation", _text),
 )
@@ -335,10 +343,18 @@ def _subscription(found: dict[str, Any]) -> Subscription:
     return Subscription(found.get("subscribe", ()), found.get("subscribePattern"), found.get("assign"))
 
 
-def sink_options(given: Mapping[str, str]) -> SinkOptions:
+def sink_options(given: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     found = _read(_SINK, given)
+    if "batchId" in found and is_stream:
+        raise InvalidRequest("batchId is for batch writes; a stream has numbers of its own")
+    if "batchId" in found and "transactionalId" not in found:
+        raise InvalidRequest("batchId counts the writes under a name; set transactionalId to it as well")
     if "topic" in found:
         check_topic_name(found["topic"])
     return SinkOptions(
-        _address(found), found.get("topic"), found.get("transactionalId"), found.get("transactionTimeout", 3600.0)
+        address=_address(found),
+        topic=found.get("topic"),
+        name=found.get("transactionalId"),
+        number=found.get("batchId", 0),
+        timeout_s=found.get("transactionTimeout", 3600.0),
     )

@@ -19,7 +19,6 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from goqueue import codec
 from goqueue.client.sync.client import Client
 from goqueue.model.errors import InvalidRequest
 from goqueue.spark import asking
@@ -55,9 +54,9 @@ def read(options: SourceOptions, schema: StructType, partition: InputPartition) 
         fail_on_data_loss=options.fail_on_data_loss,
     )
     for block in blocks:
-        found = codec.to_columns(block, from_offset=stretch.start, to_offset=stretch.end, **rows.wanted)
-        if found.count:
-            yield rows.batch(place, found)
+        batch = rows.batch(place, block, stretch.start, stretch.end)
+        if batch.num_rows:
+            yield batch
 
 
 class BatchReader(DataSourceReader):
@@ -86,8 +85,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         if options.start.word == LATEST and options.reader_name is None:
             raise InvalidRequest(
-                "startingOffsets is latest: set readerName as well, a name of this query's own. Its start is kept by the "
-                "broker under it; Spark would ask again after a failure of the first batch, and lose what came meanwhile"
+                "startingOffsets is latest: set readerName as well, a name of this query's own. Its start is kept by "
+                "the broker under it; Spark would ask again after a failure of the first batch, and lose what came "
+                "meanwhile"
             )
         self._options = options
         self._schema = schema

@@ -3,6 +3,7 @@
 The codec lays columns out as Arrow does, so they are taken over as they are; nothing here looks at single messages.
 """
 
+from array import array
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -21,6 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from goqueue import codec
 from goqueue.codec import Field
 from goqueue.codec.layout import HeaderColumns, Numbers, Pieces, RecordColumns
 from goqueue.model.errors import InvalidRequest
@@ -29,8 +31,7 @@ from goqueue.model.names import message_id
 HEADERS: Final = ArrayType(
     StructType([StructField("key", StringType(), False), StructField("value", BinaryType(), True)]), False
 )
-_LAST_US: Final = 2**63 // 1_000_000 * 1_000_000
-TRACEPARENT: Final = b"traceparent"
+NOTHING_HIDDEN: Final = array("q")
 
 
 class Place(NamedTuple):
@@ -79,20 +80,20 @@ def _headers(found: HeaderColumns | None, count: int) -> pa.Array:
 
 def _message_ids(place: Place, found: RecordColumns) -> pa.Array:
     prefix = message_id(place.topic, place.partition, 0)[:-1]
-    offsets = _numbers(pa.int64(), Numbers(None, found.offsets), found.count)
+    offsets = _numbers(pa.int64(), Numbers(None, found.offsets), found.rows)
     return pc.binary_join_element_wise(prefix, offsets.cast(pa.string()), "")
 
 
 def _trace_ids(found: RecordColumns) -> pa.Array:
     """Of the header that W3C has for it; nothing without one."""
-    headers = _headers(found.headers, found.count)
+    headers = _headers(found.headers, found.rows)
     parents = pc.list_parent_indices(headers)
     pairs = headers.flatten()
     is_trace = pc.equal(pairs.field("key"), "traceparent")
     rows = parents.filter(is_trace)
     contents = pairs.field("value").filter(is_trace).cast(pa.string())
     ids = pc.utf8_slice_codeunits(contents, 3, 35)
-    at = pc.index_in(pa.array(range(found.count), rows.type), rows)
+    at = pc.index_in(pa.array(range(found.rows), rows.type), rows)
     return ids.take(at)
 
 
@@ -108,24 +109,24 @@ class Column(NamedTuple):
 
 
 def _field(field: Field) -> Callable[[Place, RecordColumns], pa.Array]:
-    return lambda _, found: _moments(found.fields[field], found.count)
+    return lambda _, found: _moments(found.fields[field], found.rows)
 
 
 def _packed(found: RecordColumns) -> pa.Array:
-    return _numbers(pa.int64(), found.fields[Field.PRODUCER_SEQUENCE], found.count)
+    return _numbers(pa.int64(), found.fields[Field.PRODUCER_SEQUENCE], found.rows)
 
 
 COLUMNS: Final[dict[str, Column]] = {
-    "topic": Column(StringType(), lambda place, found: _repeat(place.topic, pa.string(), found.count)),
-    "partition": Column(IntegerType(), lambda place, found: _repeat(place.partition, pa.int32(), found.count)),
-    "offset": Column(LongType(), lambda _, found: _numbers(pa.int64(), Numbers(None, found.offsets), found.count)),
-    "timestamp": Column(TimestampType(), lambda _, found: _moments(Numbers(None, found.timestamps), found.count)),
-    "key": Column(BinaryType(), lambda _, found: _pieces(pa.binary(), found.keys, found.count), keys=True),
-    "value": Column(BinaryType(), lambda _, found: _pieces(pa.binary(), found.values, found.count), values=True),
-    "headers": Column(HEADERS, lambda _, found: _headers(found.headers, found.count), headers=True),
+    "topic": Column(StringType(), lambda place, found: _repeat(place.topic, pa.string(), found.rows)),
+    "partition": Column(IntegerType(), lambda place, found: _repeat(place.partition, pa.int32(), found.rows)),
+    "offset": Column(LongType(), lambda _, found: _numbers(pa.int64(), Numbers(None, found.offsets), found.rows)),
+    "timestamp": Column(TimestampType(), lambda _, found: _moments(Numbers(None, found.timestamps), found.rows)),
+    "key": Column(BinaryType(), lambda _, found: _pieces(pa.binary(), found.keys, found.rows), keys=True),
+    "value": Column(BinaryType(), lambda _, found: _pieces(pa.binary(), found.values, found.rows), values=True),
+    "headers": Column(HEADERS, lambda _, found: _headers(found.headers, found.rows), headers=True),
     "priority": Column(
         IntegerType(),
-        lambda _, found: pa.Array.from_buffers(pa.uint8(), found.count, [None, pa.py_buffer(found.lanes)]).cast(
+        lambda _, found: pa.Array.from_buffers(pa.uint8(), found.rows, [None, pa.py_buffer(found.lanes)]).cast(
             pa.int32()
         ),
     ),
@@ -136,7 +137,7 @@ COLUMNS: Final[dict[str, Column]] = {
     "event_time": Column(TimestampType(), _field(Field.EVENT_TIME), (Field.EVENT_TIME,)),
     "producer_id": Column(
         LongType(),
-        lambda _, found: _numbers(pa.int64(), found.fields[Field.PRODUCER_ID], found.count),
+        lambda _, found: _numbers(pa.int64(), found.fields[Field.PRODUCER_ID], found.rows),
         (Field.PRODUCER_ID,),
     ),
     "producer_epoch": Column(
@@ -170,16 +171,25 @@ class Rows:
             if field.name not in COLUMNS:
                 raise InvalidRequest(f"there is no column {field.name}; there are {', '.join(COLUMNS)}")
         self.schema = to_arrow_schema(schema, timezone="UTC")
-        self._columns = [(name, COLUMNS[name]) for name in schema.fieldNames()]
-        chosen = [column for _, column in self._columns]
-        self.wanted = {
-            "keys": any(column.keys for column in chosen),
-            "values": any(column.values for column in chosen),
-            "headers": any(column.headers for column in chosen),
-            "fields": sorted({field for column in chosen for field in column.fields}),
-        }
-        """What the codec is asked for."""
+        self._columns = [COLUMNS[name] for name in schema.fieldNames()]
+        self._keys = any(column.keys for column in self._columns)
+        self._values = any(column.values for column in self._columns)
+        self._headers = any(column.headers for column in self._columns)
+        self._fields = sorted({field for column in self._columns for field in column.fields})
 
-    def batch(self, place: Place, found: RecordColumns) -> pa.RecordBatch:
-        arrays = [column.build(place, found) for _, column in self._columns]
+    def batch(
+        self, place: Place, block: memoryview, start: int, end: int, hidden: "array[int]" = NOTHING_HIDDEN
+    ) -> pa.RecordBatch:
+        """The block's messages from one offset up to another, without those hidden (pairs of offsets: from, to)."""
+        found = codec.to_columns(
+            block,
+            from_offset=start,
+            to_offset=end,
+            hidden=hidden,
+            keys=self._keys,
+            values=self._values,
+            headers=self._headers,
+            fields=self._fields,
+        )
+        arrays = [column.build(place, found) for column in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)

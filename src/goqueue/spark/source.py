@@ -36,9 +36,9 @@ class GoQueueSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise InvalidRequest("a topic is written to at its end; use mode append")
-        return BatchWriter(sink_options(self.options), schema)
+        return BatchWriter(sink_options(self.options, is_stream=False), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         if overwrite:
             raise InvalidRequest("a topic is written to at its end; use the output mode append or update")
-        return StreamWriter(sink_options(self.options), schema)
+        return StreamWriter(sink_options(self.options, is_stream=True), schema)

@@ -229,7 +229,7 @@ class BatchWriter(DataSourceArrowWriter):
         return stage(self._options, self._name, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        commit(self._options.address, messages, 0)
+        commit(self._options.address, messages, self._options.number)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         abort(self._options.address, self._name)

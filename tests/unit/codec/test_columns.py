@@ -2,6 +2,7 @@
 
 import struct
 from array import array
+from itertools import pairwise
 from types import ModuleType
 
 import pytest
@@ -34,7 +35,7 @@ def pieces(column: Pieces | None) -> list[bytes | None]:
     assert bounds[-1] == len(column.data)
     return [
         column.data[start:end] if is_there(column.present, row) else None
-        for row, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False))
+        for row, (start, end) in enumerate(pairwise(bounds))
     ]
 
 
@@ -46,7 +47,7 @@ def headers(column: HeaderColumns | None) -> list[list[tuple[bytes | None, bytes
     assert column is not None
     pairs = [*zip(pieces(column.names), pieces(column.contents), strict=True)]
     bounds = ints(column.bounds)
-    return [pairs[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [pairs[start:end] for start, end in pairwise(bounds)]
 
 
 def offsets(columns: RecordColumns) -> list[int]:
@@ -77,12 +78,12 @@ def packed(codec: ModuleType, count: int, **columns: object) -> list[tuple[int, 
         **columns,
     }
     made = codec.from_columns(count, **given)
-    return [(each.partition, each.count, codec.decode(each.block)) for each in made]
+    return [(each.partition, each.messages, codec.decode(each.block)) for each in made]
 
 
 def test_every_message_is_a_row(codec: ModuleType) -> None:
     found = codec.to_columns(codec.encode(SAMPLES), **ALL, fields=[*Field])
-    assert found.count == len(MESSAGES)
+    assert found.rows == len(MESSAGES)
     assert offsets(found) == [record.offset for record in MESSAGES]
     assert longs(found.timestamps) == [record.timestamp for record in MESSAGES]
     assert [*found.lanes] == [record.priority for record in MESSAGES]
@@ -270,7 +271,7 @@ def test_there_and_back_is_the_same(codec: ModuleType) -> None:
     ]
     found = codec.to_columns(codec.encode(plain), **ALL)
     made = packed(
-        codec, found.count, keys=found.keys, values=found.values, headers=found.headers, lanes=found.lanes,
+        codec, found.rows, keys=found.keys, values=found.values, headers=found.headers, lanes=found.lanes,
         partition_count=1, keyless=0,
     )  # fmt: skip
     ((_, count, records),) = made
