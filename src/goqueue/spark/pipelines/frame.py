@@ -7,10 +7,11 @@ that what there is to run can be said without it.
 import logging
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from goqueue.client.client import DEFAULT_ADDRESS
 from goqueue.model.errors import InvalidRequest
 from goqueue.spark.pipelines.progress import Progress
 from goqueue.spark.pipelines.state import StateDirectory
@@ -34,6 +35,10 @@ class Option(NamedTuple):
     required: bool = False
     steers: bool = False
     """It says how to go about it, not what is to be done: it may be another one when a run goes on."""
+
+
+ADDRESS: Final = Option("address", str.strip, "The broker's wire port.", default=DEFAULT_ADDRESS, steers=True)
+"""Of every pipeline that talks to a broker. It may move while its topics stay the same."""
 
 
 class Table(msgspec.Struct, frozen=True):

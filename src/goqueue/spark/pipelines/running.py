@@ -9,7 +9,7 @@ import msgspec
 
 from goqueue.model.errors import GoQueueError
 from goqueue.model.times import show_time
-from goqueue.spark.pipelines.frame import Pipeline, Run, Summary, read_options, what_counts
+from goqueue.spark.pipelines.frame import ADDRESS, Pipeline, Run, Summary, read_options, what_counts
 from goqueue.spark.pipelines.progress import Progress
 from goqueue.spark.pipelines.state import StateDirectory, StateWord, home, opened, run_name
 from goqueue.spark.pipelines.stopping import Stopping
@@ -47,8 +47,7 @@ def run_pipeline(
     """Raises what went wrong. A dry run reads the directory, and leaves it as it is."""
     options = read_options(pipeline, given)
     counts = what_counts(pipeline, given)
-    name = run_name(pipeline.name, counts)
-    path = state or home() / name
+    path = state or home() / run_name(pipeline.name, {**counts, "": str(options.get(ADDRESS.name))})
     with opened(path, pipeline.name, counts, is_dry=is_dry) as directory:
         try:
             return _run(pipeline, Ended(path.name, path, None, None), options, is_dry, directory, master, spark)

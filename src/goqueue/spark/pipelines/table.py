@@ -3,9 +3,10 @@
 from typing import Final
 
 from goqueue.model.errors import NotFound
+from goqueue.spark.pipelines import archive
 from goqueue.spark.pipelines.frame import Pipeline
 
-_ALL: Final[tuple[Pipeline, ...]] = ()
+_ALL: Final[tuple[Pipeline, ...]] = (archive.PIPELINE,)
 PIPELINES: Final = {each.name: each for each in _ALL}
 
 

@@ -89,3 +89,11 @@ def pair(value: str) -> tuple[str, str]:
     if not name or not equals:
         raise ValueError("NAME=VALUE")
     return name, rest
+
+
+def pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"a regular expression of Python's ({error})") from None
+    return value
