@@ -7,14 +7,14 @@ from typing import Any, get_args
 
 import msgspec
 
-from goqueue.broker.broker import METADATA_LOG
-from goqueue.machine.host import SNAPSHOT_BEGINS, SNAPSHOT_ENDS
+from goqueue.machine.replay import SNAPSHOT_BEGINS, SNAPSHOT_ENDS
 from goqueue.metadata.records import Event
 from goqueue.metadata.topics import Topics
 from goqueue.model import limits
 from goqueue.model.settings import Fsync
 from goqueue.model.topic import CleanupPolicy, LanePolicy, OnExpiry, TopicSettings
 from goqueue.producers.registry import IdsReserved, ProducerRegistry
+from goqueue.storage.store import METADATA_LOG
 from tests.unit.metadata.test_records import GOLDEN
 from tests.unit.producers.test_registry import GOLDEN as GOLDEN_IDS
 

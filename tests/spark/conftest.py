@@ -1,0 +1,30 @@
+"""One Spark session for all tests that ask for one.
+
+A session takes seconds to start, and each worker of a parallel run would start its own. `--dist worksteal` hands every
+worker a row of tests as they were collected, and takes from the end of a row what others have time for: with the tests
+of Spark in front of all others one worker gets them, and nobody takes them away.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from goqueue.spark.session import session
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    made = session(
+        "tests",
+        master="local[2]",
+        spark__ui__enabled="false",
+        spark__sql__shuffle__partitions="2",
+    )
+    made.sparkContext.setLogLevel("ERROR")
+    yield made
+    made.stop()
