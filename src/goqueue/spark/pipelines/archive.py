@@ -4,29 +4,28 @@ A streaming query reads; `pipelines.lake` takes each of its batches in, once. Sm
 the way. Everything a topic can hold has a column, so there are no bad rows.
 """
 
+import time
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from goqueue.model.errors import InvalidRequest
 from goqueue.spark import asking
 from goqueue.spark.options import Address, Subscription
-from goqueue.spark.pipelines import lake as lakes
 from goqueue.spark.pipelines import values
 from goqueue.spark.pipelines.checkpoint import committed_position
 from goqueue.spark.pipelines.frame import ADDRESS, Option, Pipeline, Run, Summary, Table
+from goqueue.spark.pipelines.hours import hours_of, plot
 from goqueue.spark.pipelines.lake import Lake
-from goqueue.spark.pipelines.report import page, png
+from goqueue.spark.pipelines.report import page
 from goqueue.spark.places import Position, stretches
 
 REPORT: Final = "report.html"
 _COMPACT_EVERY: Final = 16
 """Batches, while it follows."""
 _GLANCE_S: Final = 0.25
-_PLOTTED_TOPICS: Final = 6
 
 
 def run(run: Run) -> Summary:
@@ -99,9 +98,11 @@ class _Archiving:
     def _watch(self, query: StreamingQuery) -> None:
         done = 0
         try:
-            while not query.awaitTermination(_GLANCE_S):
+            while query.isActive:
+                time.sleep(_GLANCE_S)
                 self._run.progress.advance(self.messages - done)
                 done = self.messages
+            query.awaitTermination()  # raises what ended it
         except Exception:
             if self._failure is not None:
                 raise self._failure from None  # as it was, before Spark told it in words of its own
@@ -143,11 +144,11 @@ def _summary(run: Run, lake: Lake, archiving: _Archiving) -> Summary:
     }
     if not archiving.directories:
         return Summary(figures=figures)
-    hours = _hours(run, lake, archiving.directories)
+    hours = hours_of(run.spark, lake, archiving.directories)
     by_topic: dict[str, tuple[int, int]] = {}
-    for topic, _, messages, size in hours:
-        before = by_topic.get(topic, (0, 0))
-        by_topic[topic] = (before[0] + messages, before[1] + size)
+    for hour in hours:
+        before = by_topic.get(hour.topic, (0, 0))
+        by_topic[hour.topic] = (before[0] + hour.messages, before[1] + hour.bytes)
     table = Table(
         "in the lake, of the days that were added to",
         ("topic", "messages", "bytes"),
@@ -156,59 +157,8 @@ def _summary(run: Run, lake: Lake, archiving: _Archiving) -> Summary:
     report = run.state.path / REPORT
     days = sorted({directory.rpartition("=")[2] for directory in archiving.directories})
     what = f"{', '.join(by_topic)}; {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
-    report.write_text(page("Archived", what, figures, [table], {"Messages and bytes an hour": _plot(hours)}))
+    report.write_text(page("Archived", what, figures, [table], {"Messages and bytes an hour": plot(hours)}))
     return Summary(figures=figures, tables=[table], report=str(report))
-
-
-def _hours(run: Run, lake: Lake, directories: set[str]) -> list[tuple[str, Any, int, int]]:
-    """Topic, hour, messages and bytes, of the days in these directories."""
-    paths = [each.path for directory in sorted(directories) for each in lake.files.list(directory)]
-    size = f.coalesce(f.octet_length("key"), f.lit(0)) + f.coalesce(f.octet_length("value"), f.lit(0))
-    hour = f.date_trunc("hour", "timestamp").alias("hour")
-    found = lakes.load(run.spark, lake.files, paths).groupBy("topic", hour)
-    rows = found.agg(f.count("*").alias("messages"), f.sum(size).alias("bytes")).orderBy("hour").collect()
-    return [(row["topic"], row["hour"], row["messages"], row["bytes"]) for row in rows]
-
-
-def _plot(hours: list[tuple[str, Any, int, int]]) -> bytes:
-    """Two rows of bars, stacked by topic; small topics are one."""
-    from datetime import timedelta
-
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter
-
-    totals: dict[str, int] = {}
-    for topic, _, messages, _ in hours:
-        totals[topic] = totals.get(topic, 0) + messages
-    large = sorted(totals, key=lambda topic: -totals[topic])[:_PLOTTED_TOPICS]
-    names = [*large, *(["others"] if len(totals) > len(large) else [])]
-    first, last = min(row[1] for row in hours), max(row[1] for row in hours)
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    axes = figure.subplots(2, 1, sharex=True)
-    for axis, at, label, unit in ((axes[0], 2, "messages", ""), (axes[1], 3, "bytes", "B")):
-        below: dict[Any, int] = {}
-        for name in names:
-            heights: dict[Any, int] = {}
-            for row in hours:
-                if (row[0] if row[0] in large else "others") == name:
-                    heights[row[1]] = heights.get(row[1], 0) + row[at]
-            bottoms = [below.get(hour, 0) for hour in heights]
-            axis.bar(list(heights), list(heights.values()), width=1 / 26, bottom=bottoms, label=name, align="edge")
-            for hour, height in heights.items():
-                below[hour] = below.get(hour, 0) + height
-        axis.set_ylabel(label)
-        axis.yaxis.set_major_formatter(EngFormatter(unit=unit))
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(axis="y", alpha=0.3)
-        axis.set_axisbelow(True)
-    axes[0].legend(loc="upper left", frameon=False, ncols=3)
-    axes[1].set_xlim(first - timedelta(hours=1), last + timedelta(hours=2))
-    locator = AutoDateLocator()
-    axes[1].xaxis.set_major_locator(locator)
-    axes[1].xaxis.set_major_formatter(ConciseDateFormatter(locator))
-    axes[1].set_xlabel("hour of append, UTC")
-    return png(figure)
 
 
 def _check(options: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Places where a test has the process killed: those that must not matter, because the next run finishes what was begun."""
+"""Places where a test has the process killed: they must not matter, the next run goes on."""
 
 import os
 import signal

@@ -20,8 +20,8 @@ class Files:
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self._jvm: Any = spark._jvm
-        configuration = spark._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
-        path = self._jvm.org.apache.hadoop.fs.Path(root)
+        configuration = spark._jsc.hadoopConfiguration()
+        path = self._path_of(root)
         self._fs = path.getFileSystem(configuration)
         self._root = self._fs.makeQualified(path)
         self.root = str(self._root.toString())
@@ -74,4 +74,7 @@ class Files:
         self._fs.delete(self._path(path), True)
 
     def _path(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self.at(path))
+        return self._path_of(self.at(path))
+
+    def _path_of(self, whole: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(whole)
