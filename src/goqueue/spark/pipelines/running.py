@@ -84,10 +84,17 @@ def _run(
         status.rate = round(progress.rate, 1)
         directory.save()
 
-    session_here = spark or _session(f"goqueue {pipeline.name}", master, Path(os.devnull) if is_dry else directory.log)
     progress = Progress(save)
-    with Stopping(session_here.sparkContext.cancelAllJobs) as stopping:
-        run = Run(session_here, options, is_dry, directory, progress, status.counters, stopping)
+    with Stopping() as stopping:
+
+        def start_spark() -> "SparkSession":
+            log = Path(os.devnull) if is_dry else directory.log
+            made = spark or _session(f"goqueue {pipeline.name}", master, log)
+            stopping.listen()
+            stopping.instead(made.sparkContext.cancelAllJobs)
+            return made
+
+        run = Run(start_spark, options, is_dry, directory, progress, status.counters, stopping)
         try:
             summary = pipeline.run(run)
         except Exception:
