@@ -17,6 +17,7 @@ from goqueue.model.errors import UnknownRedrive
 from goqueue.spark import asking
 from goqueue.spark.options import Address
 from goqueue.spark.pipelines import values
+from goqueue.spark.pipelines.filters import where
 from goqueue.spark.pipelines.frame import ADDRESS, Option, Pipeline, Run, Summary, Table
 from goqueue.spark.pipelines.letters import read_letters
 from goqueue.spark.pipelines.running import RunFailed
@@ -45,9 +46,7 @@ def run(run: Run) -> Summary:
         strange = bad.count()
         if strange and not run.is_dry:
             bad.write.mode("overwrite").parquet(for_spark(run.state.bad_rows))
-        letters = found.where("why is null")
-        if options["where"] is not None:
-            letters = letters.where(options["where"])
+        letters = where(found.where("why is null"), options["where"])
         figures: dict[str, str | int | float] = {"topic": options["topic"], "dead letters": letters.count()}
         tables = _tables(letters, options["top"], options["samples"])
         problems: list[str] = []

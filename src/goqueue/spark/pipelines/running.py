@@ -1,5 +1,6 @@
 """Running a pipeline: options read, its directory taken, a session made; how it went is written down in any case."""
 
+import logging
 import os
 import re
 import sys
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, for the Python it starts."""
 _STDERR: Final = 2
+_SAYS_IT_TWICE: Final = "SQLQueryContextLogger"
+"""PySpark's: it prints what is raised, with Java's trace of where."""
 _JAVA_TRACE: Final = re.compile(r"\n\tat |\n\nJVM stacktrace|\n=== Streaming Query ===")
 _TRACEBACK: Final = "Traceback (most recent call last):\n"
 
@@ -126,6 +129,7 @@ def _session(app: str, master: str | None, log: Path) -> "SparkSession":
     """
     from goqueue.spark.session import session
 
+    logging.getLogger(_SAYS_IT_TWICE).setLevel(logging.CRITICAL)
     if _SUBMITTED in os.environ:
         return session(app, master=master)
     sys.stderr.flush()
