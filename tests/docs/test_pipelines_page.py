@@ -26,7 +26,7 @@ def test_every_pipeline_has_a_row() -> None:
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_every_option_is_there_with_its_default(name: str) -> None:
-    rows = re.findall(r"^\| (`.*?`)( \*)? \| (.*?) \|", section(name), re.MULTILINE)
+    rows = re.findall(r"^\| (`.*?`)( \*)? \| ([^|]*?) ?\|", section(name), re.MULTILINE)
     found = {
         option: (bool(star), default.strip("`"))
         for names, star, default in rows
