@@ -45,7 +45,7 @@ def read(options: SourceOptions, schema: StructType, partition: InputPartition) 
     """What a task does."""
     if not isinstance(partition, Part):  # Spark's own, when there is nothing to read
         return
-    stretch, rows = partition.stretch, Rows(schema)
+    stretch, rows = partition.stretch, Rows(schema, options.json_values)
     place = Place(stretch.topic, stretch.partition)
     blocks = fetch(
         options.address,
@@ -63,6 +63,7 @@ class BatchReader(DataSourceReader):
     """What is there now, or between two places."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        Rows(schema, options.json_values)  # what it refuses is told here, not by a task
         self._options = options
         self._schema = schema
 
@@ -89,6 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "the broker under it; Spark would ask again after a failure of the first batch, and lose what came "
                 "meanwhile"
             )
+        Rows(schema, options.json_values)
         self._options = options
         self._schema = schema
         self._client: Client | None = None
