@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from goqueue.spark.session import session
+from tests.spark.desk import Desk, open_desk
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,10 +22,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[SparkSession]:
     made = session(
         "tests",
-        master="local[2]",
+        master="local[2,3]",
         spark__ui__enabled="false",
         spark__sql__shuffle__partitions="2",
     )
     made.sparkContext.setLogLevel("ERROR")
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def desk(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """A broker that all tests share: their topics have names of their own."""
+    with open_desk(spark, tmp_path_factory.mktemp("broker")) as made:
+        yield made

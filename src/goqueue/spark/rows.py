@@ -30,6 +30,7 @@ from goqueue.model.names import message_id
 from goqueue.spark.json_values import BadValues, JsonValues
 
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_TRACEPARENT: Final = "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
 NOTHING_HIDDEN: Final = array("q")
 
 
@@ -88,7 +89,9 @@ def _trace_ids(found: RecordColumns) -> pa.Array:
     headers = _headers(found.headers, found.rows)
     parents = pc.list_parent_indices(headers)
     pairs = headers.flatten()
-    is_trace = pc.equal(pairs.field("key"), "traceparent")
+    is_trace = pc.and_(
+        pc.equal(pairs.field("key"), "traceparent"), pc.match_substring_regex(pairs.field("value"), _TRACEPARENT)
+    )
     rows = parents.filter(is_trace)
     contents = pairs.field("value").filter(is_trace).cast(pa.string())
     ids = pc.utf8_slice_codeunits(contents, 3, 35)
