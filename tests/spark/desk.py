@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamReader
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 import goqueue
 from goqueue.server.embedded import EmbeddedBroker
@@ -108,19 +108,14 @@ def seen(frame: DataFrame) -> list[Seen]:
     """By Spark, in the order of places. Times are asked for as numbers: Python's depend on where it runs."""
     times = ("timestamp", "deliver_at", "expires_at", "event_time")
     chosen = [f"unix_millis({name}) as {name}" if name in times else name for name in Seen._fields]
-    return sorted(
-        Seen(
-            *[
-                tuple((header.key, bytes(header.value)) for header in each)
-                if name == "headers"
-                else bytes(each)
-                if isinstance(each, bytearray)
-                else each
-                for name, each in zip(Seen._fields, row, strict=True)
-            ]
-        )
-        for row in frame.selectExpr(*chosen).collect()
-    )
+    return sorted(Seen._make(_plain(each) for each in row) for row in frame.selectExpr(*chosen).collect())
+
+
+def _plain(value: Any) -> Any:
+    """As the client has it."""
+    if isinstance(value, list):
+        return tuple((header.key, bytes(header.value)) for header in value)
+    return bytes(value) if isinstance(value, bytearray) else value
 
 
 @contextmanager
