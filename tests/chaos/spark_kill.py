@@ -92,7 +92,7 @@ class Copying:
 
 def kill(folder: Path, *, kills: int, per_batch: int = 100) -> Outcome:
     """Until so many runs died where they should; then one to the end."""
-    with running_broker(folder / "data", *DOORS) as broker:
+    with running_broker(folder, *DOORS) as broker:
         copying = Copying(folder, broker.wire, batch=per_batch)
         copying.fill((kills + 2) * per_batch)
         for hit in range(kills):
@@ -111,7 +111,7 @@ def main() -> None:
         outcome = kill(Path(folder), kills=arguments.kills)
         print(outcome)
         ok = outcome.sent == outcome.found == outcome.distinct
-    with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder) / "data", *DOORS) as broker:
+    with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder), *DOORS) as broker:
         print(f"a task that takes {arguments.pause:g} s, three times as long as transactions usually may", flush=True)
         copying = Copying(Path(folder), broker.wire)
         copying.fill(100)

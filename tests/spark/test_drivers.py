@@ -72,7 +72,7 @@ def standalone(tmp_path: Path) -> Iterator[str]:
 
 
 def _copy(folder: Path, master: str) -> None:
-    with running_broker(folder / "data", *DOORS) as broker:
+    with running_broker(folder, *DOORS) as broker:
         copying = Copying(folder, broker.wire, master, batch=1000)
         copying.fill(1500)
         copying.run(partitions=2)

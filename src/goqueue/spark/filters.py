@@ -47,19 +47,18 @@ def narrow(filters: Iterable[Filter]) -> Narrowing:
         if column == "offset":
             first, end = _range_of(each)
             found = found._replace(first=max(found.first, first), end=min(found.end, end))
-        elif column in ("topic", "partition"):
-            listed = _listed_by(each)
-            if listed is not None:
-                name = f"{column}s"
-                before = getattr(found, name)
-                found = found._replace(**{name: listed if before is None else before & listed})
+        elif column == "topic":
+            found = found._replace(topics=_left_by(each, found.topics))
+        elif column == "partition":
+            found = found._replace(partitions=_left_by(each, found.partitions))
     return found
 
 
-def _listed_by(condition: Filter) -> frozenset[Any] | None:
-    if isinstance(condition, EqualTo):
-        return frozenset([condition.value])
-    return frozenset(condition.value) if isinstance(condition, In) else None
+def _left_by(condition: Filter, before: frozenset[Any] | None) -> frozenset[Any] | None:
+    if not isinstance(condition, EqualTo | In):
+        return before
+    listed = frozenset(condition.value if isinstance(condition, In) else [condition.value])
+    return listed if before is None else before & listed
 
 
 def _range_of(condition: Filter) -> tuple[int, int]:
