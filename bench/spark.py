@@ -1,7 +1,7 @@
 """Spark on two cores, reading topics, writing topics, and reading the files of a broker; all on one machine.
 
-Everything is warm: the session, Spark's Python workers, the files. Rows go to Spark's `noop`, which takes every column of
-every row and does nothing with it. The broker has to share the two cores with Spark.
+Everything is warm: the session, Spark's Python workers, the files. Rows go to Spark's `noop`, which takes every column
+of every row and does nothing with it. The broker has to share the two cores with Spark.
 """
 
 import os
