@@ -56,7 +56,7 @@ class Stage(NamedTuple):
 
 @contextmanager
 def _stage(run: Run) -> Iterator[Stage]:
-    from goqueue.spark.session import session
+    from goqueue.spark.sessions import session
 
     rows = SHORT_ROWS if run.short else ROWS
     with ground() as found:

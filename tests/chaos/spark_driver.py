@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from goqueue.spark.options import sink_options
-from goqueue.spark.session import session
+from goqueue.spark.sessions import session
 from goqueue.spark.source import GoQueueSource
 from goqueue.spark.writing import StreamWriter
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from goqueue.spark.session import session
+from goqueue.spark.sessions import session
 from tests.spark.desk import Desk, open_desk
 
 
