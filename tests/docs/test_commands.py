@@ -60,7 +60,8 @@ make() {{
         case "$argument" in {not_run_here}) dry=(-n) ;; esac
     done
     command make --no-print-directory -C "{root}" "${{dry[@]}}" \\
-        -o "{venv}/.goqueue-run" -o "{venv}/.goqueue-spark" -o "{venv}/.goqueue-test" VENV="{venv}" DATA_DIR="$SCRATCH/data" "$@"
+        -o "{venv}/.goqueue-run" -o "{venv}/.goqueue-spark" -o "{venv}/.goqueue-test" \\
+        VENV="{venv}" DATA_DIR="$SCRATCH/data" "$@"
 }}
 python() {{
     case "${{1-}} ${{2-}}" in

@@ -12,6 +12,8 @@ def __getattr__(name: str) -> Any:
     """Spark is loaded when it is used: parts of this room do without."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from goqueue.spark import sessions
-
+    try:
+        from goqueue.spark import sessions
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{error}; what Spark needs comes with: pip install 'goqueue[spark]'") from error
     return getattr(sessions, name)
