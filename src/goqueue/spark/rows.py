@@ -55,6 +55,8 @@ def _pieces(kind: pa.DataType, pieces: Pieces | None, count: int) -> pa.Array:
 def _moments(numbers: Numbers, count: int) -> pa.Array:
     """Milliseconds as Spark's microseconds; times that no calendar has become its last one."""
     found = _numbers(pa.int64(), numbers, count)
+    if found.null_count == count:  # as most of them are
+        return pa.nulls(count, pa.timestamp("us", tz="UTC"))
     found = pc.min_element_wise(pc.max_element_wise(found, -_LAST_MS, skip_nulls=False), _LAST_MS, skip_nulls=False)
     return pc.multiply(found, 1000).cast(pa.timestamp("us", tz="UTC"))
 
@@ -87,8 +89,10 @@ def _message_ids(place: Place, found: RecordColumns) -> pa.Array:
 def _trace_ids(found: RecordColumns) -> pa.Array:
     """Of the header that W3C has for it; nothing without one."""
     headers = _headers(found.headers, found.rows)
-    parents = pc.list_parent_indices(headers)
     pairs = headers.flatten()
+    if not len(pairs):
+        return pa.nulls(found.rows, pa.string())
+    parents = pc.list_parent_indices(headers)
     is_trace = pc.and_(
         pc.equal(pairs.field("key"), "traceparent"), pc.match_substring_regex(pairs.field("value"), _TRACEPARENT)
     )
