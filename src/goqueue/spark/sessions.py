@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib.util import find_spec
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -38,7 +39,8 @@ def session(app: str = "goqueue", *, master: str | None = None, **settings: Any)
             chosen |= {**_LOCAL, "spark.sql.shuffle.partitions": str(os.cpu_count() or 1)}
     chosen |= {name.replace("__", "."): str(value) for name, value in settings.items()}
     made = SparkSession.builder.appName(app).config(map=chosen).getOrCreate()
-    register(made)
+    if find_spec("pyspark_goqueue") is None:  # else Spark has found it
+        register(made)
     return made
 
 
