@@ -145,22 +145,22 @@ def test_open_transactions_end_a_read_that_is_committed_and_not_one_that_is_not(
 ) -> None:
     publish(client, "orders", 100, partitions=1)
     transact(client, "orders", 20, commits=False)
-    with client.producer() as producer:
-        transaction = producer.transaction()
-        transaction.__enter__()
+    with client.producer() as producer, producer.transaction(name="stage", timeout="1h") as transaction:
         producer.enqueue("orders", "open", key="k")
-        producer.flush()
-        publish(client, "orders", 30, partitions=1)
-        committed = from_client(client, "orders")
-        everything = from_client(client, "orders", isolation="read_uncommitted")
-        assert (len(committed), len(everything)) == (100, 151)
-        assert from_rows(load(spark, broker.data_dir).collect()) == committed
-        assert from_rows(load(spark, broker.data_dir, isolation="read_uncommitted").collect()) == everything
-        broker.kill()
-        assert from_rows(load(spark, broker.data_dir).collect()) == committed
-        broker.start()
-        transaction.abort()
-    assert len(from_rows(load(spark, broker.data_dir).collect())) == 130
+        transaction_id, messages = transaction.prepare()
+    publish(client, "orders", 30, partitions=1)
+    committed = from_client(client, "orders")
+    everything = from_client(client, "orders", isolation="read_uncommitted")
+    assert (len(committed), len(everything)) == (100, 151)
+    broker.kill()
+    assert from_rows(load(spark, broker.data_dir).collect()) == committed
+    assert from_rows(load(spark, broker.data_dir, isolation="read_uncommitted").collect()) == everything
+    broker.start()
+    with goqueue.Client(broker.wire) as again:
+        again.commit_many("stage", 1, [transaction_id], messages={transaction_id: messages})
+        expected = from_client(again, "orders")
+    assert len(expected) == 131
+    assert from_rows(load(spark, broker.data_dir).collect()) == expected
 
 
 def test_times_offsets_and_columns_are_chosen(

@@ -57,6 +57,8 @@ def diagnose(loss: Loss, disk: Disk, *, torn: bool = False) -> list[Finding]:
     except (FileNotFoundError, IsADirectoryError):
         return [Finding(MISSING, damage.first, damage.next_offset, loss.path, damage.position, damage.reason)]
     try:
+        if torn:
+            damage = damage._replace(end=file.size(), next_offset=limits.MAX_OFFSET)
         # A record that was moved may reach behind the range.
         size = min(file.size(), damage.end + limits.MIB, damage.position + _MOST_BYTES)
         data = memoryview(read_around(file, damage.position, max(size - damage.position, 0)))
