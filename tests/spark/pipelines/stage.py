@@ -1,6 +1,6 @@
 """What the tests of pipelines share: a broker with messages in it, runs of a pipeline, and what a topic has."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +45,11 @@ class Stage:
                     priority=LANES[number % len(LANES)],
                 )
 
+    def written(self, topic: str) -> int:
+        """How many messages it has; none if there is no such topic."""
+        known = topic in self.client.list_topics(internal=True).topics
+        return self.client.describe_topic(topic).total_messages if known else 0
+
     def read(self, topic: str) -> list[Any]:
         """Every message, each partition in its order."""
         with self.client.reader(topic) as reader:
@@ -59,19 +64,19 @@ class Stage:
             found[None].sort(key=lambda each: each.headers)
         return found
 
-    def run(self, pipeline: str, *, state: str = "state", dry: bool = False, **options: object) -> Summary:
+    def run(self, pipeline: str, *, state: str = "state", dry: bool = False, **options: Any) -> Summary:
         ended = self.run_anyhow(pipeline, state=state, dry=dry, **options)
         assert ended.summary is not None
         return ended.summary
 
-    def run_anyhow(self, pipeline: str, *, state: str = "state", dry: bool = False, **options: object) -> Ended:
+    def run_anyhow(self, pipeline: str, *, state: str = "state", dry: bool = False, **options: Any) -> Ended:
         given = {"address": self.address, **{name.rstrip("_"): str(value) for name, value in options.items()}}
         return run_pipeline(PIPELINES[pipeline], given, is_dry=dry, state=self.directory / state, spark=self.spark)
 
 
 def seen(message: Any) -> Seen:
-    headers = tuple((name, value) for name, value in message.headers.items())
-    return Seen(message.key, message.value, headers, message.priority)
+    headers = tuple(message.headers)
+    return Seen(message.key, message.value, headers, message.priority.name.lower())
 
 
 @contextmanager
@@ -80,7 +85,3 @@ def staged(spark: SparkSession, directory: Path) -> Iterator[Stage]:
         stage = Stage(spark, broker.wire, directory)
         with stage.client:
             yield stage
-
-
-def total(rows: Iterable[Iterable[Any]], at: int) -> int:
-    return sum([*row][at] for row in rows)

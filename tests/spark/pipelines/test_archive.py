@@ -44,7 +44,7 @@ def test_topics_are_in_the_lake_with_all_their_columns_once(stage: Stage) -> Non
     first = next(each for each in stage.read("orders") if each.partition == 0)
     (row,) = rows
     assert (row["key"], row["value"], row["offset"]) == (first.key, first.value, first.offset)
-    assert [(each["key"], bytes(each["value"])) for each in row["headers"]] == [*first.headers.items()]
+    assert [(each["key"], bytes(each["value"])) for each in row["headers"]] == [*first.headers]
     assert row["message_id"] == first.message_id
 
     page = Path(summary.report or "").read_text()
@@ -58,8 +58,19 @@ def test_a_run_that_is_killed_goes_on_where_it_was(stage: Stage) -> None:
     words = ["archive", "--address", stage.address, "--topics", "orders", "--lake", str(stage.directory / "lake")]
     state = stage.directory / "state"
     killed = subprocess.run(
-        [sys.executable, "-m", "goqueue.spark.pipelines", *words, "--batch", "100", "--state", str(state)],
-        env={**os.environ, VARIABLE: "lake-moved:3"},
+        [
+            sys.executable,
+            "-m",
+            "goqueue.spark.pipelines",
+            *words,
+            "--batch",
+            "100",
+            "--state",
+            str(state),
+            "--master",
+            "local[2]",
+        ],
+        env={**os.environ, VARIABLE: "lake-moved:2"},
         check=False,
         timeout=120,
     )

@@ -5,7 +5,6 @@ the way. Everything a topic can hold has a column, so there are no bad rows.
 """
 
 import time
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -167,12 +166,6 @@ def _check(options: dict[str, Any]) -> list[str]:
     return []
 
 
-def _path(value: str) -> str:
-    """Absolute, or with a scheme of Hadoop's."""
-    found = values.text(value)
-    return found if ":" in found else str(Path(found).resolve())
-
-
 PIPELINE: Final = Pipeline(
     "archive",
     "Topics to a lake: Parquet by topic and date, every message once.",
@@ -180,7 +173,7 @@ PIPELINE: Final = Pipeline(
         ADDRESS,
         Option("topics", values.topics, "Topics to archive, with commas between them."),
         Option("pattern", values.pattern, "Those whose names match, also ones created later."),
-        Option("lake", _path, "Where the files go: any path Spark can write.", required=True),
+        Option("lake", values.path, "Where the files go: any path Spark can write.", required=True),
         Option("follow", values.yes_or_no, "Go on with what comes, until it is stopped.", default="false", steers=True),
         Option("every", values.text, "How often, while it follows.", default="10 seconds", steers=True),
         Option("batch", values.whole, "At most so many messages at once.", default="500000", steers=True),

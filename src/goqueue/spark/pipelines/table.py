@@ -3,10 +3,15 @@
 from typing import Final
 
 from goqueue.model.errors import NotFound
-from goqueue.spark.pipelines import archive
+from goqueue.spark.pipelines import archive, deadletters, repartition, replay
 from goqueue.spark.pipelines.frame import Pipeline
 
-_ALL: Final[tuple[Pipeline, ...]] = (archive.PIPELINE,)
+_ALL: Final[tuple[Pipeline, ...]] = (
+    archive.PIPELINE,
+    replay.PIPELINE,
+    deadletters.PIPELINE,
+    repartition.PIPELINE,
+)
 PIPELINES: Final = {each.name: each for each in _ALL}
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from goqueue.model.errors import InvalidRequest
@@ -97,3 +98,9 @@ def pattern(value: str) -> str:
     except re.error as error:
         raise ValueError(f"a regular expression of Python's ({error})") from None
     return value
+
+
+def path(value: str) -> str:
+    """Absolute, or with a scheme of Hadoop's."""
+    found = text(value)
+    return found if ":" in found else str(Path(found).resolve())
