@@ -76,6 +76,11 @@ class PartitionLog(NamedTuple):
     torn: Damage | None = None
     """Bytes behind the end, above the synced mark: the next start of a broker cuts them off."""
 
+    @property
+    def cleaned(self) -> int:
+        """Below this offset records may have been cleaned away."""
+        return max([self.start, *(part.end for part in self.segments if part.is_cleaned)])
+
     def offset_at(self, time_ms: int) -> int:
         """The first offset appended at or after a time."""
         for part in self.segments:
