@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from goqueue import codec
-from goqueue.broker.partition import log_name
 from goqueue.client.connection import Connection
 from goqueue.io.disk import LocalDisk
 from goqueue.model.limits import KIB, MAX_READ_COUNT, MAX_READ_MESSAGES, MIB
@@ -25,7 +24,7 @@ from goqueue.model.names import TopicId
 from goqueue.model.record import Record
 from goqueue.model.times import parse_time
 from goqueue.storage.offline import OfflineLog
-from goqueue.storage.store import log_directory
+from goqueue.storage.store import log_directory, log_name
 from goqueue.storage.verify import Severity, verify
 from goqueue.storage.walk import Run
 from tests.support.broker import GOQUEUE, HttpClient

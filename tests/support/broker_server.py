@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
-from goqueue.broker.broker import METADATA_LOG, Broker
+from goqueue.broker.broker import Broker
 from goqueue.config.loading import load
 from goqueue.config.settings import Settings
 from goqueue.io.disk import Disk
 from goqueue.server.server import Server
+from goqueue.storage.store import METADATA_LOG
 
 
 def settings_for(data_dir: Path, **flags: str) -> Settings:

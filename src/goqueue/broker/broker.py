@@ -53,16 +53,14 @@ from goqueue.model.names import GroupNumber
 from goqueue.model.settings import Fsync, LogSettings
 from goqueue.model.topic import DEFAULT_PARTITIONS, TopicSettings
 from goqueue.producers.registry import InitProducer, ProducerRegistry
-from goqueue.storage.store import Store
+from goqueue.storage.store import METADATA_LOG, TRANSACTIONS_LOG, Store
 from goqueue.telemetry import logs
 from goqueue.telemetry.meters import LATENCY_BOUNDS_S, GroupMeterSet, Histogram, TopicMeterSet
 
 log = logs.get("broker")
 
-METADATA_LOG = "metadata"
 GROUPS_LOG = "groups"
 JOBS_LOG = "jobs"
-TRANSACTIONS_LOG = "transactions"
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from goqueue.delivery.delays import Delays
 from goqueue.delivery.deliveries import Deliveries
 from goqueue.delivery.sidecar import Sidecar, sidecar_settings
 from goqueue.model.errors import GoQueueError, InvalidRecord, StorageFailed, Unavailable
-from goqueue.model.names import TopicId, format_topic_id, is_dlq
+from goqueue.model.names import is_dlq
 from goqueue.model.record import Producer, Record
 from goqueue.model.settings import LogSettings
 from goqueue.model.topic import Topic
@@ -28,7 +28,7 @@ from goqueue.producers.views import ProducerView, ProducerViews, restore
 from goqueue.storage.delays import DueTimes, delayed
 from goqueue.storage.lane_index import remember
 from goqueue.storage.log import Appended, Log
-from goqueue.storage.store import Store, sidecar_name
+from goqueue.storage.store import Store, log_name, sidecar_name
 from goqueue.storage.transactions import Run as TransactionRun
 from goqueue.storage.transactions import TransactionView, transactions
 from goqueue.telemetry.meters import Histogram
@@ -294,8 +294,3 @@ def _restore_producers(log: Log) -> ProducerTable:
     """From the newest view that knows everything before it, and those after; the tail's learn it from there."""
     views = (log.derived(segment).views[ProducerViews.name] for segment in reversed(log.segments))
     return restore(view for view in views if isinstance(view, ProducerView))
-
-
-def log_name(name: str, topic_id: TopicId, partition: int) -> str:
-    """Where a partition's log lies under the data directory's logs."""
-    return f"{name}/{format_topic_id(topic_id)}/{partition}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from goqueue.base.entropy import Entropy
-from goqueue.broker.partition import Partition, log_name
+from goqueue.broker.partition import Partition
 from goqueue.broker.topic import OpenTopic
 from goqueue.io.aside import Aside
 from goqueue.io.waiting import reached
@@ -32,7 +32,7 @@ from goqueue.model.names import TopicId
 from goqueue.model.settings import LogSettings
 from goqueue.model.topic import Topic, TopicSettings
 from goqueue.storage.driver import OnFailure
-from goqueue.storage.store import Store, sidecar_name
+from goqueue.storage.store import Store, log_name, sidecar_name
 from goqueue.telemetry import logs
 from goqueue.telemetry.meters import Histogram, TopicMeterSet
 

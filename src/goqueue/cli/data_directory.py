@@ -6,10 +6,10 @@ Nothing here can change a file, so it works beside a running broker, on a copy, 
 import errno
 import os
 import re
-import stat
-from typing import Final, NoReturn
+from typing import Final
 
-from goqueue.io.disk import Buffer, File, LocalDisk, LocalFile
+from goqueue.io.disk import Buffer, File
+from goqueue.io.read_only import ReadOnlyDisk
 from goqueue.model.errors import InvalidRequest
 from goqueue.storage.offline import OfflineLog
 from goqueue.storage.state import FILE_NAME as STATE_FILE
@@ -22,36 +22,6 @@ _LEFTOVER: Final = f"{STATE_FILE}.tmp"
 _LONGEST_PATH_BYTES: Final = 4095
 _LONGEST_FILE_BYTES: Final = 64
 """More than the name of any file of a log."""
-
-
-class ReadOnlyDisk(LocalDisk):
-    """The machine's own file system, for looking only."""
-
-    def open(self, path: str, *, create: bool = False) -> File:
-        if create:
-            self._refuse(path)
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        mode = os.fstat(fd).st_mode
-        if stat.S_ISREG(mode):
-            return LocalFile(fd)
-        os.close(fd)
-        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
-        raise OSError(number, "is not a regular file", path)
-
-    def make_directory(self, path: str) -> None:
-        self._refuse(path)
-
-    def rename(self, source: str, target: str) -> None:
-        self._refuse(target)
-
-    def unlink(self, path: str) -> None:
-        self._refuse(path)
-
-    def remove_directory(self, path: str) -> bool:
-        self._refuse(path)
-
-    def _refuse(self, path: str) -> NoReturn:
-        raise PermissionError(f"a command that only reads was about to change {path}; nothing was changed")
 
 
 DISK = ReadOnlyDisk()

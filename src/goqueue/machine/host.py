@@ -1,9 +1,8 @@
 """Runs machines over one log: decide, append, apply, and the same apply at restart.
 
-A record of the log belongs to the machine its key names. A snapshot is a row of records, in as many blocks as it
-needs: a control record that begins it, the machines' records, and a control record that ends it. One that could not be
-finished is dropped by a control record before anything else. Once one is durable, everything before the snapshot before
-it goes: two are kept.
+What the records of the log mean is said in `machine.replay`. A snapshot is written in as many blocks as it needs. One
+that could not be finished is dropped by a control record before anything else. Once one is durable, everything before
+the snapshot before it goes: two are kept.
 
 The host starts no thread and knows no clock. What it returns may be told to others only when the log is as safe as
 was promised up to `position`: that holds for refusals and for looks at the state as well.
@@ -13,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from goqueue import codec
+from goqueue.machine.replay import SNAPSHOT_BEGINS, SNAPSHOT_DROPPED, SNAPSHOT_ENDS, Replay
 from goqueue.machine.shape import Machine
 from goqueue.model import limits
 from goqueue.model.errors import DamagedData, GoQueueError, Quarantined
@@ -20,9 +20,6 @@ from goqueue.model.record import Record
 from goqueue.storage.log import Appended, Log
 from goqueue.storage.reading import Chunk
 
-SNAPSHOT_BEGINS: Final = b"snapshot-begins"
-SNAPSHOT_ENDS: Final = b"snapshot-ends"
-SNAPSHOT_DROPPED: Final = b"snapshot-dropped"
 _BLOCK_BYTES: Final = 4 * limits.MIB
 """What is gathered of a snapshot before it is appended, unless one record is larger."""
 
@@ -111,28 +108,19 @@ class Host:
     # --- restart
 
     def _replay(self) -> None:
-        """Everything in the log, through `apply`. A snapshot that did not end never was."""
-        offset = self.log.start_offset
-        pending: list[Record] | None = None
-        while offset < self.log.end_offset:
+        """Everything in the log, through `apply`."""
+        log = self.log
+        replay = Replay(log.directory, self._machines, log.start_offset)
+        offset = log.start_offset
+        while offset < log.end_offset:
             chunk = self._read(offset)
-            for record in codec.decode(chunk.data, verified=True):
-                if record.control and record.key == SNAPSHOT_BEGINS:
-                    pending = [record]
-                elif record.control and record.key == SNAPSHOT_ENDS and pending is not None:
-                    self._restore(pending, record.offset + 1)
-                    pending = None
-                elif record.control and record.key == SNAPSHOT_DROPPED:
-                    pending = None
-                elif pending is not None:
-                    pending.append(record)
-                else:
-                    self._apply(record)
+            replay.feed(codec.decode(chunk.data, verified=True))
             offset = chunk.next_offset
-        if pending is not None:  # a power cut took its end: what is appended next must not seem to be part of it
-            self.log.truncate(pending[0].offset)
-        if not self._snapshots and self.log.start_offset > 0:
-            raise DamagedData(f"{self.log.directory} has no complete snapshot; restore it from a copy")
+        unfinished = replay.finish()
+        if unfinished is not None:  # a power cut took its end: what is appended next must not seem to be part of it
+            log.truncate(unfinished)
+        self._snapshots = replay.snapshots
+        self._since, self._snapshot_records = replay.since, replay.snapshot_records
 
     def _read(self, offset: int) -> Chunk:
         try:
@@ -142,20 +130,3 @@ class Host:
                 f"{self.log.directory} is damaged, and nothing can be decided without what it says ({damage.reason}, "
                 f"offsets {damage.first} to {damage.next_offset - 1}); put a good copy of that directory in place"
             ) from damage
-
-    def _restore(self, snapshot: list[Record], end: int) -> None:
-        for machine in self._machines.values():
-            machine.reset()
-        for record in snapshot[1:]:
-            self._apply(record)
-        self._snapshots.append(snapshot[0].offset)
-        self._since, self._snapshot_records = end, end - snapshot[0].offset
-
-    def _apply(self, record: Record) -> None:
-        machine = self._machines.get((record.key or b"").decode())
-        if machine is None or record.value is None:
-            raise DamagedData(
-                f"{self.log.directory}: offset {record.offset} belongs to {record.key!r}, which this GoQueue does not "
-                "know; start the version that wrote it"
-            )
-        machine.apply(record.value, record.offset)

@@ -80,6 +80,20 @@ class SinkOptions(NamedTuple):
     timeout_s: float
 
 
+class LogOptions(NamedTuple):
+    path: str
+    subscription: Subscription
+    """None of the three: every topic there is."""
+    start: Bound
+    end: Bound
+    max_records: int | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    isolation: Isolation
+    content: Literal["messages", "damage"]
+    """What is read: messages, or where there are none any more."""
+
+
 # ---------------------------------------------------------------- what values may be
 
 
@@ -245,12 +259,15 @@ _LOG: Final = (
     _Option("path", _text),
     _Option("subscribe", _names),
     _Option("subscribePattern", _pattern),
+    _Option("startingOffsets", _bound),
+    _Option("endingOffsets", _bound),
     _Option("startingTimestamp", _time),
     _Option("endingTimestamp", _time),
     _Option("includeHeaders", _yes_or_no),
     _Option("isolation", _one_of("read_committed", "read_uncommitted")),
     _Option("failOnDataLoss", _yes_or_no),
     _Option("maxRecordsPerPartition", _whole),
+    _Option("content", _one_of("messages", "damage")),
 )
 
 
@@ -355,4 +372,26 @@ def sink_options(given: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         name=found.get("transactionalId"),
         number=found.get("batchId", 0),
         timeout_s=found.get("transactionTimeout", 3600.0),
+    )
+
+
+def log_options(given: Mapping[str, str]) -> LogOptions:
+    found = _read(_LOG, given)
+    if "path" not in found:
+        raise InvalidRequest("path is not given; it is the data directory of a broker, or a copy of it: load(path)")
+    if "subscribe" in found and "subscribePattern" in found:
+        raise InvalidRequest("subscribe and subscribePattern are given; leave one out, or both for every topic")
+    end = _either(found, "endingOffsets", "endingTimestamp", Bound(word=LATEST))
+    if end.word == EARLIEST:
+        raise InvalidRequest("endingOffsets is earliest: nothing would be read; it is latest, or offsets")
+    return LogOptions(
+        path=found["path"].removeprefix("file://").removeprefix("file:"),
+        subscription=Subscription(found.get("subscribe", ()), found.get("subscribePattern")),
+        start=_either(found, "startingOffsets", "startingTimestamp", Bound(word=EARLIEST)),
+        end=end,
+        max_records=found.get("maxRecordsPerPartition"),
+        fail_on_data_loss=found.get("failOnDataLoss", True),
+        include_headers=found.get("includeHeaders", False),
+        isolation=found.get("isolation", "read_committed"),
+        content=found.get("content", "messages"),
     )

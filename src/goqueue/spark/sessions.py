@@ -8,6 +8,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from goqueue.spark.java import find_java
+from goqueue.spark.log_source import GoQueueLogSource
 from goqueue.spark.source import GoQueueSource
 
 _LOCAL: Final = {
@@ -47,3 +48,4 @@ def session(app: str = "goqueue", *, master: str | None = None, **settings: Any)
 def register(spark: SparkSession) -> None:
     """For sessions that are made elsewhere, and where packages are not looked through for sources."""
     spark.dataSource.register(GoQueueSource)
+    spark.dataSource.register(GoQueueLogSource)

@@ -4,13 +4,16 @@ For `goqueue log cat|stats|verify` and for whoever reads a copy of the files. It
 and the same walk as the log itself. Beside a running writer the end it sees is that of a moment.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from goqueue.io.disk import Disk
 from goqueue.model import limits
+from goqueue.storage import derived as companions
 from goqueue.storage import state as hard_state
-from goqueue.storage.recovery import segment_bases
+from goqueue.storage.index import OffsetIndex
+from goqueue.storage.recovery import clean_path, segment_bases
 from goqueue.storage.segment import stem
 from goqueue.storage.state import NOT_TRUNCATING, LogState, SealedSegment, Trait
 from goqueue.storage.synced import Synced, SyncedMark
@@ -34,7 +37,14 @@ class SegmentFile(NamedTuple):
             contiguous = not self.entry.traits & Trait.CLEANED
             return Extent(self.base, self.entry.end, self.entry.size, contiguous)
         limit = self.following if self.following is not None else limits.MAX_OFFSET
-        return Extent(self.base, limit, self.size, contiguous=self.following is not None)
+        return Extent(self.base, limit, self.size, contiguous=True)
+
+
+class Start(NamedTuple):
+    """A place in a segment where a record begins."""
+
+    position: int
+    offset: int
 
 
 class OfflineLog:
@@ -64,10 +74,18 @@ class OfflineLog:
         entries += [(base, None) for base in sorted(tail)]
         found = []
         for at, (base, entry) in enumerate(entries):
-            path = stem(self.directory, base) + ".log"
+            path = self._path(base, entry)
             following = entries[at + 1][0] if at + 1 < len(entries) else None
             found.append(SegmentFile(base, path, self._size(path), entry, following))
         return found
+
+    def _path(self, base: int, entry: SealedSegment | None) -> str:
+        """A rewrite that the state speaks of and that has not taken its place yet is the segment."""
+        if entry is not None and entry.traits & Trait.CLEANED:
+            rewritten = clean_path(self.directory, base, entry.seal)
+            if self._disk.exists(rewritten):
+                return rewritten
+        return stem(self.directory, base) + ".log"
 
     def _size(self, path: str) -> int:
         if not self._disk.exists(path):
@@ -78,9 +96,26 @@ class OfflineLog:
         finally:
             file.close()
 
-    def walk(self, segment: SegmentFile) -> Iterator[Run | Damage]:
-        """The runs of records and the damaged ranges of one segment."""
+    def start_of(self, segment: SegmentFile, offset: int) -> Start:
+        """A place at most an index interval before an offset, if the segment has its index; else its beginning."""
+        entry = segment.entry
+        if entry is not None and offset > segment.base:
+            saved = companions.load(
+                self._disk, stem(self.directory, segment.base), base=entry.base, seal=entry.seal, kinds=()
+            )
+            if saved is not None:
+                return _last_point(saved.index, segment.base, offset)
+        return Start(0, segment.base)
+
+    def walk(
+        self, segment: SegmentFile, start: Start | None = None, piece: int | None = None
+    ) -> Iterator[Run | Damage]:
+        """The runs of records and the damaged ranges of one segment, or of what is left of it from `start` on."""
         extents = self._extents(segment)
+        if start is not None:
+            extents = [_from(extent, start) for extent in extents if start.position < extent.size]
+            if not extents:
+                return
         if not self._disk.exists(segment.path):
             size, limit = extents[0].size, extents[0].limit
             if size:
@@ -89,7 +124,10 @@ class OfflineLog:
         file = self._disk.open(segment.path)
         try:
             for extent in extents:
-                yield from walk(file, extent)
+                for item in walk(file, extent, piece):
+                    is_end = isinstance(item, Damage) and item.position >= extent.size
+                    if not is_end or extent.limit != limits.MAX_OFFSET:  # the last segment may end anywhere
+                        yield item
         finally:
             file.close()
 
@@ -102,7 +140,7 @@ class OfflineLog:
         if segment.base < base:
             return [extent._replace(limit=min(extent.limit, offset), contiguous=True)]
         below = Extent(base, offset, position, contiguous=True)
-        if segment.size <= position and not extent.contiguous:
+        if segment.size <= position and segment.following is None:
             return [below]
         return [below, extent._replace(first=offset, position=position, size=max(segment.size, position))]
 
@@ -113,3 +151,14 @@ class OfflineLog:
         if self.synced is None:
             return segment.following is None and damage.end >= segment.size
         return (segment.base, damage.position) >= (self.synced.base, self.synced.position)
+
+
+def _last_point(index: OffsetIndex, base: int, offset: int) -> Start:
+    at = bisect_right(index.offsets, offset - base) - 1
+    return Start(index.positions[at], base + index.offsets[at]) if at >= 0 else Start(0, base)
+
+
+def _from(extent: Extent, start: Start) -> Extent:
+    if start.position <= extent.position:
+        return extent
+    return extent._replace(first=start.offset, position=start.position)

@@ -11,6 +11,7 @@ from goqueue.io.disk import Disk, LocalDisk
 from goqueue.io.reserve import Reserve, Result
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, LogClosed, StorageFailed
+from goqueue.model.names import TopicId, format_topic_id
 from goqueue.model.settings import LogSettings
 from goqueue.storage.cache import DerivedCache
 from goqueue.storage.driver import OnFailure, OnSync, SyncDriver, untold
@@ -25,8 +26,16 @@ Area = Literal["logs", "meta"]
 """Topics' logs, or those of the process itself."""
 _TAKEN: Final = {"logs": frozenset[str](), "meta": frozenset({"lock", "reserve"})}
 """First parts of names that something else in the area has."""
+METADATA_LOG: Final = "metadata"
+TRANSACTIONS_LOG: Final = "transactions"
+"""Logs of the process itself: what others read besides the broker."""
 SIDECAR: Final = "sidecar"
 """Last part of the name of the log beside a partition. Partitions are numbers, so none of them is called so."""
+
+
+def log_name(name: str, topic_id: TopicId, partition: int) -> str:
+    """Where a partition's log lies under the data directory's logs."""
+    return f"{name}/{format_topic_id(topic_id)}/{partition}"
 
 
 def sidecar_name(name: str) -> str:

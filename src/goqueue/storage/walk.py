@@ -74,10 +74,12 @@ def read_around(file: File, position: int, size: int) -> bytes:
     return read_around(file, position, middle - position) + read_around(file, middle, position + size - middle)
 
 
-def walk(file: File, extent: Extent) -> Iterator[Run | Damage]:
+def walk(file: File, extent: Extent, piece: int | None = None) -> Iterator[Run | Damage]:
+    """`piece` is how many bytes are read at once, unless a record is larger."""
+    piece = piece or limits.SCAN_CHUNK_BYTES
     expected, position = extent.first, extent.position
     size = min(extent.size, file.size())
-    want = limits.SCAN_CHUNK_BYTES
+    want = piece
     while position < size:
         asked = min(want, size - position)
         data = memoryview(read_around(file, position, asked))
@@ -92,7 +94,7 @@ def walk(file: File, extent: Extent) -> Iterator[Run | Damage]:
                 scan = codec.scan(data[: scan.positions[good]])
             run = Run(position, data[: scan.end], scan)
             yield run
-            expected, position, want = run.next_offset, run.end, limits.SCAN_CHUNK_BYTES
+            expected, position, want = run.next_offset, run.end, piece
             continue
         if scan.problem is Problem.INCOMPLETE and not len(scan) and position + len(data) < size:
             want = 2 * len(data)

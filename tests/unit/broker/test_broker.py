@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from goqueue.broker.broker import METADATA_LOG, Broker, BrokerSettings
+from goqueue.broker.broker import Broker, BrokerSettings
 from goqueue.model import limits
 from goqueue.model.errors import DamagedState, DirectoryLocked, DiskFull, Draining, StorageFailed
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Producer
 from goqueue.model.settings import Fsync
 from goqueue.model.topic import TopicSettings
+from goqueue.storage.store import METADATA_LOG
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.loop import run
 from tests.unit.broker.brokers import SETTINGS, T0, Clock, ids, messages, open_names, opened, values

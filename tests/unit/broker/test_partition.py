@@ -8,7 +8,7 @@ import pytest
 from pyroaring import BitMap64
 
 from goqueue import codec
-from goqueue.broker.partition import Partition, Placed, log_name
+from goqueue.broker.partition import Partition, Placed
 from goqueue.codec.layout import CRC_AT
 from goqueue.delivery.commands import Cancel, Move, Retries, Start
 from goqueue.delivery.sidecar import Sidecar
@@ -20,7 +20,7 @@ from goqueue.model.settings import Fsync, LogSettings
 from goqueue.model.topic import Topic, TopicSettings
 from goqueue.producers.sequences import Run
 from goqueue.storage.cleaner import clean
-from goqueue.storage.store import Store, sidecar_name
+from goqueue.storage.store import Store, log_name, sidecar_name
 from goqueue.telemetry.meters import APPEND_BOUNDS_S, Histogram
 from tests.unit.broker.brokers import T0, block, messages, values
 

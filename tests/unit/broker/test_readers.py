@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from goqueue.broker.broker import METADATA_LOG, Broker
+from goqueue.broker.broker import Broker
 from goqueue.metadata.readers import Put
 from goqueue.model.errors import (
     DiskFull,
@@ -18,6 +18,7 @@ from goqueue.model.errors import (
 )
 from goqueue.model.topic import TopicSettings
 from goqueue.storage.cleaner import clean
+from goqueue.storage.store import METADATA_LOG
 from tests.support.broker_server import copy_as_killed
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.held_syncs import syncs_held

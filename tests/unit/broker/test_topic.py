@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from goqueue.broker.partition import log_name
 from goqueue.model.errors import DamagedState, UnknownPartition
 from goqueue.model.names import TopicId
+from goqueue.storage.store import log_name
 from tests.support.loop import run
 from tests.unit.broker.brokers import parts
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from goqueue import codec
-from goqueue.machine.host import SNAPSHOT_BEGINS, SNAPSHOT_ENDS, Host
+from goqueue.machine.host import Host
+from goqueue.machine.replay import SNAPSHOT_BEGINS, SNAPSHOT_ENDS
 from goqueue.model import limits
 from goqueue.model.errors import DamagedData, DiskFull, InvalidRequest, StorageFailed
 from goqueue.model.record import Record

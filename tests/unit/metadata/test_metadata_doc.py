@@ -7,8 +7,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from goqueue.broker.broker import METADATA_LOG
-from goqueue.machine.host import SNAPSHOT_BEGINS, SNAPSHOT_ENDS
+from goqueue.machine.replay import SNAPSHOT_BEGINS, SNAPSHOT_ENDS
 from goqueue.metadata.reader_records import Event as ReaderEvent
 from goqueue.metadata.readers import Readers
 from goqueue.metadata.records import Event
@@ -17,6 +16,7 @@ from goqueue.model import limits
 from goqueue.model.settings import Fsync
 from goqueue.model.topic import CleanupPolicy, LanePolicy, OnExpiry, TopicSettings
 from goqueue.producers.registry import IdsReserved, ProducerRegistry
+from goqueue.storage.store import METADATA_LOG
 from tests.unit.metadata.test_reader_records import GOLDEN as GOLDEN_READERS
 from tests.unit.metadata.test_records import GOLDEN
 from tests.unit.producers.test_registry import GOLDEN as GOLDEN_IDS

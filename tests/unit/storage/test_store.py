@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from goqueue import codec
-from goqueue.broker.partition import log_name
 from goqueue.codec import Scan
 from goqueue.io.disk import Buffer, LocalDisk
 from goqueue.io.waiting import wait_for
@@ -23,7 +22,7 @@ from goqueue.storage.cleaner import CleanReport, clean
 from goqueue.storage.files import OpenFiles
 from goqueue.storage.log import Log
 from goqueue.storage.removal import OWN_FILE
-from goqueue.storage.store import SIDECAR, Store, is_sidecar, log_directory, log_names, sidecar_name
+from goqueue.storage.store import SIDECAR, Store, is_sidecar, log_directory, log_name, log_names, sidecar_name
 from goqueue.storage.verify import verify
 from goqueue.storage.views import View
 from tests.support.faulty_disk import FaultyDisk

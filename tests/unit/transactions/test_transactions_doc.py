@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from goqueue.broker.broker import TRANSACTIONS_LOG
 from goqueue.model import limits
 from goqueue.model.times import show_duration
 from goqueue.model.transactions import AbortReason, TransactionState
+from goqueue.storage.store import TRANSACTIONS_LOG
 from goqueue.transactions import coordinator
 from goqueue.transactions.coordinator import Transactions
 from goqueue.transactions.ending import VERSION, MarkerValue

@@ -1,0 +1,1 @@
+"""Pipelines that ship: a frame that runs them, and a file for each."""

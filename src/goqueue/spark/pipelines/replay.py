@@ -1,0 +1,88 @@
+"""`replay`: what a topic had in a range of time, from its log or from a lake, into a topic; filtered, at a rate, once.
+
+Kept are key, value, headers, priority and event time, and the order of each key. Not kept are offsets, append times,
+message ids, and who published: the messages are new ones. Where a key was in several partitions, because partitions
+were added, its order is kept within each of them.
+"""
+
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from goqueue.spark import asking
+from goqueue.spark.options import Address
+from goqueue.spark.pipelines import values
+from goqueue.spark.pipelines.copying import WRITTEN, Copy, Tally, carry_out, describe
+from goqueue.spark.pipelines.frame import ADDRESS, Option, Pipeline, Run, Summary
+from goqueue.spark.pipelines.sources import LakeSource, Source, TopicSource, largest_message
+
+_KEEP_OR_DROP: Final = values.one_of("keep", "drop")
+
+
+def run(run: Run) -> Summary:
+    options = run.options
+    with asking.connect(Address(options["address"])) as client:
+        largest = largest_message(client, options["into"])
+    bounds = (options["topic"], options["from"], options["to"])
+    source: Source = (
+        TopicSource(run.spark, options["address"], *bounds)
+        if options["lake"] is None
+        else LakeSource(run.spark, options["lake"], *bounds)
+    )
+    times = [name for name, option in (("deliver_at", "delays"), ("expires_at", "expiry")) if options[option] == "keep"]
+    copy = Copy(
+        source,
+        options["into"],
+        largest,
+        (*WRITTEN, *times),
+        lambda rows: wanted(rows, options),
+        chunk=options["chunk"],
+        rate=options["rate"],
+    )
+    if run.is_dry:
+        return Summary(figures={"into": options["into"]}, tables=describe(run, copy))
+    return summary_of(run, options["into"], carry_out(run, copy))
+
+
+def summary_of(run: Run, target: str, tally: Tally) -> Summary:
+    return Summary(
+        figures={"into": target, "messages read": tally.rows, "messages written": tally.written},
+        bad_rows=tally.bad,
+        bad_rows_at=str(run.state.bad_rows) if tally.bad else None,
+    )
+
+
+def wanted(rows: DataFrame, options: dict[str, Any]) -> DataFrame:
+    """Those that all filters keep."""
+    if options["key"] is not None:
+        rows = rows.where(f.col("key") == f.lit(options["key"].encode()))
+    if options["header"] is not None:
+        name, value = options["header"]
+        content = f.lit(value.encode())
+        rows = rows.where(f.exists("headers", lambda each: (each["key"] == name) & (each["value"] == content)))
+    if options["where"] is not None:
+        rows = rows.where(options["where"])
+    return rows
+
+
+PIPELINE: Final = Pipeline(
+    "replay",
+    "Messages of a time, from a topic or a lake, into a topic again.",
+    (
+        ADDRESS,
+        Option("topic", values.topic, "Whose messages.", required=True),
+        Option("into", values.topic, "The topic they go to; it must exist.", required=True),
+        Option("lake", values.path, "Take them from a lake that archive wrote, instead of the broker."),
+        Option("from", values.time, "Appended then or later, like 2026-01-31T12:00:00Z."),
+        Option("to", values.time, "Appended before."),
+        Option("key", str, "Only those with this key."),
+        Option("header", values.pair, "Only those with this header, NAME=VALUE."),
+        Option("where", values.text, "Only those for which this SQL expression over the columns is true."),
+        Option("delays", _KEEP_OR_DROP, "When they were to be delivered: keep or drop.", default="keep"),
+        Option("expiry", _KEEP_OR_DROP, "When they were to expire: keep or drop.", default="drop"),
+        Option("rate", values.number, "At most so many a second.", steers=True),
+        Option("chunk", values.whole, "At most so many offsets at once.", default="100000", steers=True),
+    ),
+    run,
+)

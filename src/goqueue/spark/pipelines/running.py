@@ -1,0 +1,110 @@
+"""Running a pipeline: options read, its directory taken, a session made; how it went is written down in any case."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from goqueue.model.errors import GoQueueError
+from goqueue.model.times import show_time
+from goqueue.spark.pipelines.frame import ADDRESS, Pipeline, Run, Summary, read_options, what_counts
+from goqueue.spark.pipelines.progress import Progress
+from goqueue.spark.pipelines.state import StateDirectory, StateWord, home, opened, run_name
+from goqueue.spark.pipelines.stopping import Stopping
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class RunFailed(GoQueueError):
+    """Something in it failed that is no error of GoQueue's own."""
+
+    code = "pipeline_failed"
+
+
+class Ended(NamedTuple):
+    """A run that ended by itself, or because it was asked to."""
+
+    name: str
+    state: Path
+    summary: Summary | None
+    """None when it was stopped before there was anything to say."""
+    signal: int | None
+    """That asked it to stop."""
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    given: Mapping[str, str],
+    *,
+    is_dry: bool = False,
+    state: Path | None = None,
+    master: str | None = None,
+    spark: "SparkSession | None" = None,
+) -> Ended:
+    """Raises what went wrong. A dry run reads the directory, and leaves it as it is."""
+    options = read_options(pipeline, given)
+    counts = what_counts(pipeline, given)
+    path = state or home() / run_name(pipeline.name, {**counts, "": str(options.get(ADDRESS.name))})
+    with opened(path, pipeline.name, counts, is_dry=is_dry) as directory:
+        try:
+            return _run(pipeline, Ended(path.name, path, None, None), options, is_dry, directory, master, spark)
+        except BaseException as error:
+            _finish(directory, "failed", error=_told(error))
+            if isinstance(error, GoQueueError | OSError) or not isinstance(error, Exception):
+                raise
+            raise RunFailed(_told(error)) from error
+
+
+def _run(
+    pipeline: Pipeline,
+    ended: Ended,
+    options: dict[str, object],
+    is_dry: bool,
+    directory: StateDirectory,
+    master: str | None,
+    spark: "SparkSession | None",
+) -> Ended:
+    from goqueue.spark.sessions import session
+
+    status = directory.status
+
+    def save(progress: Progress) -> None:
+        status.doing, status.done, status.total = progress.doing, progress.done, progress.total
+        status.rate = round(progress.rate, 1)
+        directory.save()
+
+    session_here = spark or session(f"goqueue {pipeline.name}", master=master)
+    progress = Progress(save)
+    with Stopping(session_here.sparkContext.cancelAllJobs) as stopping:
+        run = Run(session_here, options, is_dry, directory, progress, status.counters, stopping)
+        try:
+            summary = pipeline.run(run)
+        except Exception:
+            if not stopping.is_asked:
+                raise
+            summary = None  # its jobs were cancelled
+        finally:
+            progress.end()
+    _finish(directory, "stopped" if stopping.is_asked else "done", summary=summary)
+    return ended._replace(summary=summary, signal=stopping.number)
+
+
+def _finish(
+    directory: StateDirectory, word: StateWord, *, summary: Summary | None = None, error: str | None = None
+) -> None:
+    status = directory.status
+    status.state = word
+    status.summary = None if summary is None else msgspec.to_builtins(summary)
+    status.error = error
+    status.doing = ""
+    status.finished = show_time(int(time.time() * 1000))
+    directory.save()
+
+
+def _told(error: BaseException) -> str:
+    """What it says, without Java's trace of where."""
+    text = str(error) or type(error).__name__
+    return text.split("\n\n")[0].strip() if isinstance(error, GoQueueError) else text.split("\n\tat ")[0].strip()

@@ -1,0 +1,104 @@
+"""Where messages to be written again come from: a topic, or what a lake has of one.
+
+A source says which offsets it has, and gives the rows between two positions: those of one partition in one task, in the
+order of their offsets.
+"""
+
+import json
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from goqueue.client.sync.client import Client
+from goqueue.model.errors import DamagedData
+from goqueue.spark import asking
+from goqueue.spark.options import EARLIEST, LATEST, Address, Bound, Subscription
+from goqueue.spark.pipelines import lake as lakes
+from goqueue.spark.places import Offsets, Position, stretches
+
+_LAKE_ID: Final = "lake"
+"""In place of the id of a topic, which a lake does not know."""
+
+
+class Source(Protocol):
+    def extent(self) -> tuple[Position, Position]:
+        """Its beginning and its end, as it is now."""
+
+    def rows(self, start: Position, end: Position) -> DataFrame:
+        """With every column a message has."""
+
+
+class TopicSource:
+    """What a topic has, or had and will have between two times."""
+
+    def __init__(
+        self, spark: SparkSession, address: str, topic: str, from_ms: int | None = None, to_ms: int | None = None
+    ) -> None:
+        self._spark = spark
+        self._address = address
+        self._topic = topic
+        self._start = Bound(word=EARLIEST) if from_ms is None else Bound(time_ms=from_ms)
+        self._end = Bound(word=LATEST) if to_ms is None else Bound(time_ms=to_ms)
+
+    def extent(self) -> tuple[Position, Position]:
+        with asking.connect(Address(self._address)) as client:
+            extents = asking.survey(client, Subscription((self._topic,)), "read_committed")
+            return (
+                asking.resolve(client, extents, self._start, what="from"),
+                asking.resolve(client, extents, self._end, what="to"),
+            )
+
+    def rows(self, start: Position, end: Position) -> DataFrame:
+        """Read by offsets, so that the same are read again when they have to be."""
+        _check_same(start, end, self._topic)
+        ahead = stretches(start, end)
+        numbers = [each.partition for each in ahead]
+        reader = self._spark.read.format("goqueue").option("bootstrap.servers", self._address)
+        reader = reader.option("includeHeaders", "true").option("assign", json.dumps({self._topic: numbers}))
+        first = {str(each.partition): each.start for each in ahead}
+        last = {str(each.partition): each.end for each in ahead}
+        reader = reader.option("startingOffsets", json.dumps({self._topic: first}))
+        return reader.option("endingOffsets", json.dumps({self._topic: last})).load()
+
+
+class LakeSource:
+    """What `archive` has put into a lake of a topic."""
+
+    def __init__(
+        self, spark: SparkSession, lake: str, topic: str, from_ms: int | None = None, to_ms: int | None = None
+    ) -> None:
+        rows = lakes.read(spark, lake, [topic])
+        if from_ms is not None:
+            begin = datetime.fromtimestamp(from_ms / 1000, UTC)
+            rows = rows.where((f.col("date") >= begin.date()) & (f.col("timestamp") >= begin))
+        if to_ms is not None:
+            end = datetime.fromtimestamp(to_ms / 1000, UTC)
+            rows = rows.where((f.col("date") <= end.date()) & (f.col("timestamp") < end))
+        self._frame = rows
+        self._topic = topic
+
+    def extent(self) -> tuple[Position, Position]:
+        found = self._frame.groupBy("partition").agg(f.min("offset"), f.max("offset")).collect()
+        ids = {self._topic: _LAKE_ID}
+        start: Offsets = {self._topic: {row[0]: row[1] for row in found}}
+        return Position(ids, start), Position(ids, {self._topic: {row[0]: row[2] + 1 for row in found}})
+
+    def rows(self, start: Position, end: Position) -> DataFrame:
+        wanted = f.lit(False)
+        for each in stretches(start, end):
+            inside = (f.col("offset") >= each.start) & (f.col("offset") < each.end)
+            wanted = wanted | ((f.col("partition") == each.partition) & inside)
+        return self._frame.where(wanted).repartition("partition").sortWithinPartitions("partition", "offset")
+
+
+def _check_same(start: Position, end: Position, topic: str) -> None:
+    if start.ids[topic] != end.ids[topic]:
+        raise DamagedData(f"the topic {topic} was deleted and created again since; begin anew, with another --state")
+
+
+def largest_message(client: Client, topic: str) -> int:
+    """How many bytes of key, value and headers a topic takes."""
+    limit: int = client.describe_topic(topic).config.max_message_bytes
+    return limit

@@ -1,0 +1,89 @@
+"""A lake takes each batch in once and makes few files of many, whenever it is cut short."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from goqueue.model.errors import Conflict, NotFound
+from goqueue.spark.pipelines import lake as lakes
+from goqueue.spark.pipelines.lake import Lake
+
+
+class Crash(BaseException):
+    """In place of kill -9: what comes after it does not happen."""
+
+
+def crash_at(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
+    def failpoint(name: str) -> None:
+        if name == wanted:
+            raise Crash(name)
+
+    monkeypatch.setattr(lakes, "failpoint", failpoint)
+
+
+def batch(spark: SparkSession, number: int) -> DataFrame:
+    """Ten messages, in two partitions, on two days."""
+    return spark.range(10).selectExpr(
+        "'orders' topic", "int(id % 2) partition", f"{number} * 5 + id div 2 offset",
+        "timestamp_seconds(1700000000 + id * 10000) timestamp", "binary(string(id)) key", "binary('v') value",
+    )  # fmt: skip
+
+
+def counts(spark: SparkSession, root: Path) -> tuple[int, int]:
+    """How many rows there are, and how many different messages, as any reader of Parquet finds them."""
+    rows = spark.read.parquet(str(root))
+    return rows.count(), rows.select("topic", "partition", "offset").distinct().count()
+
+
+def files(root: Path) -> int:
+    return len([*root.glob("topic=*/*/*.parquet")])
+
+
+@pytest.mark.parametrize("point", ["archive-staged", "lake-decided", "lake-moved"])
+def test_a_batch_that_is_cut_short_is_in_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    Lake(spark, str(tmp_path), "a").publish(0, batch(spark, 0))
+    with monkeypatch.context() as patched:
+        crash_at(patched, point)
+        with pytest.raises(Crash):
+            Lake(spark, str(tmp_path), "a").publish(1, batch(spark, 1))
+    lake = Lake(spark, str(tmp_path), "a")
+    lake.recover()
+    assert lake.batch == (0 if point == "archive-staged" else 1)
+    lake.publish(1, batch(spark, 1))
+    assert counts(spark, tmp_path) == (20, 20)
+    assert not [*(tmp_path / "_goqueue" / "staging").glob("**/*.parquet")]
+
+
+@pytest.mark.parametrize("point", ["compact-staged", "lake-decided", "lake-moved", "lake-deleted"])
+def test_small_files_become_one_also_when_that_is_cut_short(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    lake = Lake(spark, str(tmp_path), "a")
+    days = lake.publish(0, batch(spark, 0)).directories | lake.publish(1, batch(spark, 1)).directories
+    before = files(tmp_path)
+    assert len(days) == 2
+    assert before > 2
+    with monkeypatch.context() as patched:
+        crash_at(patched, point)
+        with pytest.raises(Crash):
+            lake.compact(days, small_bytes=1 << 20, least=2)
+    assert lakes.read(spark, str(tmp_path), ["orders"]).count() == 20  # each once, also while it is half done
+    lake = Lake(spark, str(tmp_path), "a")
+    lake.recover()
+    assert lake.batch == 1
+    lake.compact(days, small_bytes=1 << 20, least=2)
+    assert counts(spark, tmp_path) == (20, 20)
+    assert files(tmp_path) == 2
+    assert lake.compact(days, small_bytes=1, least=1) == 0
+
+
+def test_a_topic_is_written_by_one_archive(spark: SparkSession, tmp_path: Path) -> None:
+    Lake(spark, str(tmp_path), "a").claim(["orders"], "/state/a")
+    Lake(spark, str(tmp_path), "a").claim(["orders"], "/state/a")
+    with pytest.raises(Conflict, match=r"orders is archived in .* already, by the run whose state is /state/a on"):
+        Lake(spark, str(tmp_path), "b").claim(["events", "orders"], "/state/b")
+    with pytest.raises(NotFound, match="nothing of orders"):
+        lakes.read(spark, str(tmp_path), ["orders"])
