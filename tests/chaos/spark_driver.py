@@ -23,6 +23,8 @@ from goqueue.spark.writing import StreamWriter
 MARKS = "GOQUEUE_TEST_MARKS"
 """Where the driver says which processes it is, and is told at which batch it dies."""
 FAILPOINT = "sink-committed"
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For programs that live for seconds: nothing is optimised that will not be run again."""
 
 
 class DyingSource(GoQueueSource):
@@ -54,6 +56,8 @@ def main(settings: dict[str, Any]) -> None:
         spark__driver__host="127.0.0.1",
         spark__driver__bindAddress="127.0.0.1",
         spark__executor__memory="512m",
+        spark__driver__extraJavaOptions=QUICK_JAVA,
+        spark__executor__extraJavaOptions=QUICK_JAVA,
         spark__executorEnv__PYTHONPATH=os.environ.get("PYTHONPATH", ""),
         **{f"spark__executorEnv__{MARKS}": os.environ[MARKS]},
     )

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from goqueue.spark.sessions import session
+from tests.chaos.spark_driver import QUICK_JAVA
 from tests.spark.desk import Desk, open_desk
 
 
@@ -25,6 +26,7 @@ def spark() -> Iterator[SparkSession]:
         master="local[2,3]",
         spark__ui__enabled="false",
         spark__sql__shuffle__partitions="2",
+        spark__driver__extraJavaOptions=QUICK_JAVA,
     )
     made.sparkContext.setLogLevel("ERROR")
     yield made

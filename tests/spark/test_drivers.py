@@ -13,6 +13,7 @@ import pyspark
 import pytest
 
 from goqueue.spark.java import find_java
+from tests.chaos.spark_driver import QUICK_JAVA
 from tests.chaos.spark_kill import Copying, kill
 from tests.support.broker import DOORS, running_broker
 
@@ -34,6 +35,7 @@ def _daemon(folder: Path, name: str, *arguments: str) -> Iterator[Path]:
         "JAVA_HOME": find_java().home,
         "SPARK_HOME": str(home),
         "PYSPARK_PYTHON": sys.executable,
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
     }
     with log.open("wb") as output:
         process = subprocess.Popen(
