@@ -1,6 +1,7 @@
 """What the driver asks the broker: which topics there are, where they begin and end, what was at a time."""
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from goqueue.client.sync.client import Client
@@ -67,14 +68,24 @@ def _names(client: Client, subscription: Subscription) -> list[str]:
 
 def resolve(client: Client, extents: Extents, bound: Bound, *, what: str) -> Position:
     """Where a bound is, in every partition there is."""
+
+    def at_time(topic: str, time_ms: int) -> dict[int, int]:
+        found = client.call("offsets", topic=topic, timestamp=show_time(time_ms))["offsets"]
+        return {int(number): offset for number, offset in found.items()}
+
+    return locate(extents, bound, at_time, what=what)
+
+
+def locate(extents: Extents, bound: Bound, at_time: Callable[[str, int], dict[int, int]], *, what: str) -> Position:
+    """The same, for who knows by other means which offsets of a topic were the first at or after a time."""
     ends = {EARLIEST: extents.earliest, LATEST: extents.latest}
     if bound.word is not None:
         return Position(extents.ids, ends[bound.word])
     offsets: Offsets = {}
     for topic, latest in extents.latest.items():
         if bound.time_ms is not None:
-            found = client.call("offsets", topic=topic, timestamp=show_time(bound.time_ms))["offsets"]
-            offsets[topic] = {number: min(found[str(number)], end) for number, end in latest.items()}
+            found = at_time(topic, bound.time_ms)
+            offsets[topic] = {number: min(found[number], end) for number, end in latest.items()}
             continue
         assert bound.offsets is not None
         given = bound.offsets.get(topic)
@@ -94,10 +105,11 @@ def resolve(client: Client, extents: Extents, bound: Bound, *, what: str) -> Pos
 
 def keep_start(client: Client, name: str, start: Position) -> Position:
     """Where the reader of this name began: what is said now, or what was said first."""
+    if not start.offsets:  # nothing matches its pattern yet
+        return start
     offsets = {topic: {str(number): at for number, at in places.items()} for topic, places in start.offsets.items()}
     kept = client.call("put_reader", name=name, offsets=offsets, if_absent=True)["offsets"]
-    found = {topic: {int(number): at for number, at in places.items()} for topic, places in kept.items()}
     return Position(
-        {topic: start.ids[topic] for topic in found if topic in start.ids},
-        {topic: places for topic, places in found.items() if topic in start.ids},
+        start.ids,
+        {topic: {number: kept[topic][str(number)] for number in places} for topic, places in start.offsets.items()},
     )

@@ -65,9 +65,9 @@ class SourceOptions(NamedTuple):
     isolation: Isolation
     reader_name: str | None
     push_filters: bool
+    json_values: Literal["fail", "null"] | None
+    """What becomes of values that are not what was said; None: values are bytes."""
     value_schema: str | None
-    """A JSON schema; None: values stay bytes."""
-    bad_values: Literal["fail", "null"]
 
 
 class SinkOptions(NamedTuple):
@@ -78,6 +78,20 @@ class SinkOptions(NamedTuple):
     number: int
     """Of a batch write under a name: the same again does nothing, a lower one is refused."""
     timeout_s: float
+
+
+class LogOptions(NamedTuple):
+    path: str
+    subscription: Subscription
+    """None of the three: every topic there is."""
+    start: Bound
+    end: Bound
+    max_records: int | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    isolation: Isolation
+    content: Literal["messages", "damage"]
+    """What is read: messages, or where there are none any more."""
 
 
 # ---------------------------------------------------------------- what values may be
@@ -245,12 +259,15 @@ _LOG: Final = (
     _Option("path", _text),
     _Option("subscribe", _names),
     _Option("subscribePattern", _pattern),
+    _Option("startingOffsets", _bound),
+    _Option("endingOffsets", _bound),
     _Option("startingTimestamp", _time),
     _Option("endingTimestamp", _time),
     _Option("includeHeaders", _yes_or_no),
     _Option("isolation", _one_of("read_committed", "read_uncommitted")),
     _Option("failOnDataLoss", _yes_or_no),
     _Option("maxRecordsPerPartition", _whole),
+    _Option("content", _one_of("messages", "damage")),
 )
 
 
@@ -295,12 +312,10 @@ def source_options(given: Mapping[str, str], *, is_stream: bool) -> SourceOption
                 raise InvalidRequest(f"{name} is for batch reads; a stream has no end")
     if end.word == EARLIEST:
         raise InvalidRequest("endingOffsets is earliest: nothing would be read; it is latest, or offsets")
-    if "value.schema" in found and found.get("value.format") != "json":
-        raise InvalidRequest("value.schema is for values in JSON; set value.format to json as well")
-    if found.get("value.format") == "json" and "value.schema" not in found:
-        raise InvalidRequest(
-            "value.format is json; set value.schema to a JSON schema, or to the path of a file with one"
-        )
+    is_json = found.get("value.format") == "json"
+    for name in ("value.schema", "value.bad"):
+        if name in found and not is_json:
+            raise InvalidRequest(f"{name} is for values in JSON; set value.format to json as well")
     if "minOffsetsPerTrigger" in found and found["minOffsetsPerTrigger"] > found.get(
         "maxOffsetsPerTrigger", limits.MAX_OFFSET
     ):
@@ -321,8 +336,8 @@ def source_options(given: Mapping[str, str], *, is_stream: bool) -> SourceOption
         isolation=found.get("isolation", "read_committed"),
         reader_name=found.get("readerName"),
         push_filters=found.get("pushFilters", False),
+        json_values=found.get("value.bad", "fail") if is_json else None,
         value_schema=found.get("value.schema"),
-        bad_values=found.get("value.bad", "fail"),
     )
 
 
@@ -357,4 +372,26 @@ def sink_options(given: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         name=found.get("transactionalId"),
         number=found.get("batchId", 0),
         timeout_s=found.get("transactionTimeout", 3600.0),
+    )
+
+
+def log_options(given: Mapping[str, str]) -> LogOptions:
+    found = _read(_LOG, given)
+    if "path" not in found:
+        raise InvalidRequest("path is not given; it is the data directory of a broker, or a copy of it: load(path)")
+    if "subscribe" in found and "subscribePattern" in found:
+        raise InvalidRequest("subscribe and subscribePattern are given; leave one out, or both for every topic")
+    end = _either(found, "endingOffsets", "endingTimestamp", Bound(word=LATEST))
+    if end.word == EARLIEST:
+        raise InvalidRequest("endingOffsets is earliest: nothing would be read; it is latest, or offsets")
+    return LogOptions(
+        path=found["path"].removeprefix("file://").removeprefix("file:"),
+        subscription=Subscription(found.get("subscribe", ()), found.get("subscribePattern")),
+        start=_either(found, "startingOffsets", "startingTimestamp", Bound(word=EARLIEST)),
+        end=end,
+        max_records=found.get("maxRecordsPerPartition"),
+        fail_on_data_loss=found.get("failOnDataLoss", True),
+        include_headers=found.get("includeHeaders", False),
+        isolation=found.get("isolation", "read_committed"),
+        content=found.get("content", "messages"),
     )

@@ -35,8 +35,11 @@ def hours_of(spark: SparkSession, lake: Lake, directories: Iterable[str]) -> lis
     return [Hour(*row) for row in rows]
 
 
-def plot(hours: Sequence[Hour]) -> bytes:
-    """A PNG: messages above, bytes below, a bar an hour, with the largest topics in colours of their own."""
+def plot(hours: Sequence[Hour], marked: Iterable[datetime] = (), marks: str = "") -> bytes:
+    """A PNG: messages above, bytes below, a bar an hour, with the largest topics in colours of their own.
+
+    Hours that are `marked` have a sign above them; `marks` says what it means.
+    """
     totals: dict[str, int] = {}
     for each in hours:
         totals[each.topic] = totals.get(each.topic, 0) + each.bytes
@@ -47,7 +50,9 @@ def plot(hours: Sequence[Hour]) -> bytes:
     above, below = figure.subplots(2, 1, sharex=True)
     _bars(above, names, [(each.topic, each.hour, each.messages) for each in named], "messages", "")
     _bars(below, names, [(each.topic, each.hour, each.bytes) for each in named], "bytes", "B")
-    figure.legend(*above.get_legend_handles_labels(), loc="outside upper left", frameon=False, ncols=len(names))
+    _mark(above, hours, {*marked}, marks)
+    handles, labels = above.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", frameon=False, ncols=len(labels))
     first, last = hours[0].hour, hours[-1].hour
     below.set_xlim(_number(first - timedelta(hours=1)), _number(last + timedelta(hours=2)))
     locator = dates.AutoDateLocator()  # type: ignore[no-untyped-call]
@@ -55,6 +60,24 @@ def plot(hours: Sequence[Hour]) -> bytes:
     below.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     below.set_xlabel("when it was appended, UTC")
     return png(figure)
+
+
+def _mark(axis: Axes, hours: Sequence[Hour], marked: set[datetime], label: str) -> None:
+    if not marked:
+        return
+    heights = {at: sum(each.messages for each in hours if each.hour == at) for at in sorted(marked)}
+    middle = timedelta(minutes=30)
+    highest = max(sum(each.messages for each in hours if each.hour == at) for at in {each.hour for each in hours})
+    axis.plot(
+        [_number(at + middle) for at in heights],
+        [height + 0.07 * highest for height in heights.values()],
+        linestyle="none",
+        marker="v",
+        markersize=9,
+        color="#b3261e",
+        label=label,
+    )
+    axis.set_ylim(0, 1.18 * highest)
 
 
 def _number(hour: datetime) -> float:

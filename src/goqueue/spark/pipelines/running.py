@@ -127,7 +127,7 @@ def _session(app: str, master: str | None, log: Path) -> "SparkSession":
 
     Where spark-submit has started it, it speaks where that says.
     """
-    from goqueue.spark.session import session
+    from goqueue.spark.sessions import session
 
     logging.getLogger(_SAYS_IT_TWICE).setLevel(logging.CRITICAL)
     if _SUBMITTED in os.environ:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from goqueue.model.errors import NotFound
-from goqueue.spark.pipelines import archive, deadletters, repartition, replay
+from goqueue.spark.pipelines import archive, audit, deadletters, repartition, replay
 from goqueue.spark.pipelines.frame import Pipeline
 
 _ALL: Final[tuple[Pipeline, ...]] = (
@@ -11,6 +11,7 @@ _ALL: Final[tuple[Pipeline, ...]] = (
     replay.PIPELINE,
     deadletters.PIPELINE,
     repartition.PIPELINE,
+    audit.PIPELINE,
 )
 PIPELINES: Final = {each.name: each for each in _ALL}
 
