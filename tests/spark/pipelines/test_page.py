@@ -37,7 +37,7 @@ def test_every_command_of_the_page_runs(spark: SparkSession, tmp_path: Path, mon
             terminal.good(*words)
             ran += words[2:3] if words[:2] == ["pipeline", "run"] else []
         assert sorted(ran) == sorted(PIPELINES)
-        assert stage.written("orders-again") == 20
-        assert stage.written("orders-8") == stage.written("orders")
+        assert len(stage.read("orders-again")) == 20
+        assert len(stage.read("orders-8")) == len(stage.read("orders")) > 60
         report = (tmp_path / "archive-state" / "report.html").read_text()
         assert "data:image/png;base64," in report
