@@ -29,49 +29,19 @@ def in_lake(stage: Stage) -> tuple[int, int]:
     return rows.count(), rows.select("topic", "partition", "offset").distinct().count()
 
 
-def test_topics_are_in_the_lake_with_all_their_columns_once(stage: Stage) -> None:
-    stage.publish("orders", 300)
-    stage.publish("events", 100, partitions=1)
-    lake = stage.directory / "lake"
-    would = stage.run("archive", dry=True, topics="orders,events", lake=lake)
-    assert sum(int(row[-1] or 0) for row in would.tables[0].rows) == 400
-    assert not lake.exists()
-    summary = stage.run("archive", topics="orders,events", lake=lake, batch=250)
-    assert summary.figures["messages"] == 400
-    assert in_lake(stage) == (400, 400)
-    assert stage.run("archive", dry=True, topics="orders,events", lake=lake).tables[0].rows == []
-
-    rows = lakes.read(stage.spark, str(lake), ["orders"]).where("partition = 0").orderBy("offset").limit(1).collect()
-    first = next(each for each in stage.read("orders") if each.partition == 0)
-    (row,) = rows
-    assert (row["key"], row["value"], row["offset"]) == (first.key, first.value, first.offset)
-    assert [(each["key"], bytes(each["value"])) for each in row["headers"]] == [*first.headers]
-    assert row["message_id"] == first.message_id
-
-    page = Path(summary.report or "").read_text()
-    assert "data:image/png;base64," in page
-    assert "<td>events" in page
-
-
-def test_a_run_that_is_killed_goes_on_where_it_was(stage: Stage) -> None:
+def test_topics_are_in_the_lake_once_with_all_their_columns_also_when_a_run_is_killed(stage: Stage) -> None:
     """A process of its own, with a Spark of its own, dies of kill -9 while files of its second batch are moved in."""
-    stage.publish("orders", 300)
-    words = ["archive", "--address", stage.address, "--topics", "orders", "--lake", str(stage.directory / "lake")]
-    state = stage.directory / "state"
+    stage.publish("orders", 200)
+    stage.publish("events", 100, partitions=1)
+    lake, state = stage.directory / "lake", stage.directory / "state"
+    would = stage.run("archive", dry=True, topics="orders,events", lake=lake)
+    assert sum(int(row[-1] or 0) for row in would.tables[0].rows) == 300
+    assert not lake.exists()
+
+    words = ["archive", "--address", stage.address, "--topics", "orders,events", "--lake", str(lake)]
     killed = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "goqueue.spark.pipelines",
-            *words,
-            "--batch",
-            "100",
-            "--state",
-            str(state),
-            "--master",
-            "local[2]",
-        ],
-        env={**os.environ, VARIABLE: "lake-moved:2", "JDK_JAVA_OPTIONS": QUICK_JAVA},
+        [sys.executable, "-m", "goqueue.spark.pipelines", *words, "--batch", "100", "--state", str(state)],
+        env={**os.environ, VARIABLE: "lake-moved:4", "JDK_JAVA_OPTIONS": QUICK_JAVA, "SPARK_MASTER": "local[2]"},
         check=False,
         timeout=120,
     )
@@ -80,5 +50,15 @@ def test_a_run_that_is_killed_goes_on_where_it_was(stage: Stage) -> None:
     assert status is not None
     assert (status.state, status.counters) == ("killed", {"messages": 100, "batches": 1})
     assert 100 < in_lake(stage)[0] < 200
-    stage.run("archive", topics="orders", lake=stage.directory / "lake", batch=100)
+
+    summary = stage.run("archive", topics="orders,events", lake=lake, batch=150)
     assert in_lake(stage) == (300, 300)
+    assert stage.run("archive", dry=True, topics="orders,events", lake=lake).tables[0].rows == []
+    (row,) = lakes.read(stage.spark, str(lake), ["orders"]).where("partition = 0 and offset = 0").collect()
+    first = next(each for each in stage.read("orders") if each.partition == 0)
+    assert (row["key"], row["value"], row["offset"]) == (first.key, first.value, first.offset)
+    assert [(each["key"], bytes(each["value"])) for each in row["headers"]] == [*first.headers]
+    assert row["message_id"] == first.message_id
+    page = Path(summary.report or "").read_text()
+    assert "data:image/png;base64," in page
+    assert "<td>events" in page

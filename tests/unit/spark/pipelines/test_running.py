@@ -12,7 +12,6 @@ from goqueue.spark.pipelines.frame import Option, Pipeline, Run, Summary
 from goqueue.spark.pipelines.running import RunFailed, run_pipeline
 from goqueue.spark.pipelines.state import home, read_status
 
-
 TRACE = "Traceback (most recent call last):\n  File x\n"
 
 
