@@ -106,7 +106,7 @@ def carry_out(run: Run, copy: Copy) -> Tally:
         kept.next, kept.chunk_end = kept.chunk_end, None
         run.state.keep(_KEPT, kept)
         for name in Tally.__struct_fields__:
-            run.tally(f"rows_{name}" if name != "rows" else "rows", getattr(done, name))
+            run.tally(name, getattr(done, name))
         offsets = sum(each.size for each in stretches(position, chunk_end))
         run.progress.advance(offsets)
         run.stopping.wait(pace.pause_s(offsets, done.written))

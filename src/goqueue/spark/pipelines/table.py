@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from goqueue.model.errors import NotFound
 from goqueue.spark.pipelines import archive, audit, deadletters, repartition, replay
 from goqueue.spark.pipelines.frame import Pipeline
 
@@ -14,10 +13,3 @@ _ALL: Final[tuple[Pipeline, ...]] = (
     audit.PIPELINE,
 )
 PIPELINES: Final = {each.name: each for each in _ALL}
-
-
-def find_pipeline(name: str) -> Pipeline:
-    found = PIPELINES.get(name)
-    if found is None:
-        raise NotFound(f"there is no pipeline {name!r}; there are {', '.join(PIPELINES)}")
-    return found
