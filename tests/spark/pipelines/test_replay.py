@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from goqueue.model.errors import Conflict
+from goqueue.model.errors import Conflict, TooLarge
 from goqueue.spark.pipelines import copying
 from tests.spark.pipelines.stage import Stage, staged
 
@@ -53,8 +53,11 @@ def test_a_chunk_that_is_cut_short_is_written_once_and_filters_keep_what_they_sa
         patched.setattr(copying, "failpoint", crash)
         with pytest.raises(Exception, match="copy-written"):
             stage.run("replay", state="c", chunk=90, **options)
+    large: dict[str, Any] = {"value": "x" * 100, "key": "key 1", "headers": {"kind": "odd"}}
     with stage.client.producer() as producer:
-        producer.send("third", "x" * 100, key="key 1", headers={"kind": "odd"})
+        producer.send("third", **large)
+        with pytest.raises(TooLarge, match="118 bytes"):
+            producer.send("fourth", **large)
     summary = stage.run("replay", state="c", chunk=150, rate=10_000, **options)
     kept = {
         key: [e for e in found if e.lane != "background" and ("kind", b"odd") in e.headers]
@@ -65,7 +68,7 @@ def test_a_chunk_that_is_cut_short_is_written_once_and_filters_keep_what_they_sa
     assert summary.figures["messages written"] == sum(map(len, expected.values()))
     assert summary.bad_rows == 1
     (bad,) = stage.spark.read.parquet(str(summary.bad_rows_at)).collect()
-    assert bad["why"] == "115 bytes; fourth takes 64"
+    assert bad["why"] == "118 bytes; fourth takes 64"
     again = stage.run("replay", state="c", **options)
     assert again.figures == summary.figures
 

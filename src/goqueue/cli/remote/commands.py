@@ -43,6 +43,7 @@ COMMANDS: Final[dict[str, str]] = {
     "cluster": "Is the broker healthy, which version is it, what is it doing?",
     "producer": "Ids for programs that publish without duplicates.",
     "bench": "Measure throughput and latency of a broker.",
+    "pipeline": "Archive, replay and reshape topics with Spark.",
     "call": "Call any operation of the API with the fields it takes.",
     "context": "Names for brokers you use often.",
     "completion": "Print a script that completes commands in your shell.",

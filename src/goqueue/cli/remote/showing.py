@@ -18,6 +18,7 @@ STATE_STYLES: Final = {
     "ok": "green", "stable": "green", "done": "green", "pending": "cyan", "running": "cyan", "rebalancing": "yellow",
     "draining": "yellow", "ongoing": "cyan", "committing": "green", "committed": "green", "aborting": "dim",
     "aborted": "dim", "failing": "bold red", "failed": "bold red", "cancelled": "dim", "empty": "dim",
+    "stopped": "yellow", "killed": "bold red",
 }  # fmt: skip
 
 

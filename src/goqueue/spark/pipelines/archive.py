@@ -19,6 +19,7 @@ from goqueue.spark.pipelines.frame import ADDRESS, Option, Pipeline, Run, Summar
 from goqueue.spark.pipelines.hours import hours_of, plot
 from goqueue.spark.pipelines.lake import Lake
 from goqueue.spark.pipelines.report import page
+from goqueue.spark.pipelines.state import for_spark
 from goqueue.spark.places import Position, stretches
 
 REPORT: Final = "report.html"
@@ -82,10 +83,9 @@ class _Archiving:
         else:
             source = source.option("subscribePattern", options["pattern"])
         writer = source.load().writeStream.foreachBatch(self._take)
-        writer = writer.option("checkpointLocation", run.state.checkpoint.as_uri())
-        writer = (
-            writer.trigger(processingTime=options["every"]) if options["follow"] else writer.trigger(availableNow=True)
-        )
+        writer = writer.option("checkpointLocation", for_spark(run.state.checkpoint))
+        every = f"{options['every']} seconds"
+        writer = writer.trigger(processingTime=every) if options["follow"] else writer.trigger(availableNow=True)
         query = writer.start()
         run.stopping.instead(query.stop)
         try:
@@ -175,7 +175,7 @@ PIPELINE: Final = Pipeline(
         Option("pattern", values.pattern, "Those whose names match, also ones created later."),
         Option("lake", values.path, "Where the files go: any path Spark can write.", required=True),
         Option("follow", values.yes_or_no, "Go on with what comes, until it is stopped.", default="false", steers=True),
-        Option("every", values.text, "How often, while it follows.", default="10 seconds", steers=True),
+        Option("every", values.seconds, "How often, while it follows.", default="10s", steers=True),
         Option("batch", values.whole, "At most so many messages at once.", default="500000", steers=True),
         Option("small", values.size, "Files below this are small.", default="32m", steers=True),
         Option("compact", values.whole, "So many small files of a day become one.", default="8", steers=True),

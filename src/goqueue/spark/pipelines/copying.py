@@ -18,6 +18,7 @@ from goqueue.codec.layout import HEADER_COUNT_BYTES, HEADER_LENGTH_BYTES
 from goqueue.spark.pipelines.failpoints import failpoint
 from goqueue.spark.pipelines.frame import Run, Table
 from goqueue.spark.pipelines.sources import Source
+from goqueue.spark.pipelines.state import for_spark
 from goqueue.spark.places import Position, admit, stretches
 
 _KEPT: Final = "copy.json"
@@ -118,7 +119,7 @@ def _copy_chunk(run: Run, copy: Copy, start: Position, end: Position, number: in
         rows, bad = judged.agg(f.count("*"), f.count(_WHY)).collect()[0]
         if bad:
             left_out = judged.where(f.col(_WHY).isNotNull())
-            left_out.write.mode("overwrite").parquet((run.state.bad_rows / f"chunk={number}").as_uri())
+            left_out.write.mode("overwrite").parquet(for_spark(run.state.bad_rows / f"chunk={number}"))
         if rows > bad:
             good = judged.where(f.col(_WHY).isNull()).select(*copy.columns)
             writer = good.write.format("goqueue").option("bootstrap.servers", run.options["address"])

@@ -17,9 +17,11 @@ from goqueue.model.errors import UnknownRedrive
 from goqueue.spark import asking
 from goqueue.spark.options import Address
 from goqueue.spark.pipelines import values
+from goqueue.spark.pipelines.filters import where
 from goqueue.spark.pipelines.frame import ADDRESS, Option, Pipeline, Run, Summary, Table
 from goqueue.spark.pipelines.letters import read_letters
 from goqueue.spark.pipelines.running import RunFailed
+from goqueue.spark.pipelines.state import for_spark
 
 _KEPT: Final = "redrive.json"
 _AT_ONCE: Final = 10_000
@@ -43,10 +45,8 @@ def run(run: Run) -> Summary:
         bad = found.where("why is not null")
         strange = bad.count()
         if strange and not run.is_dry:
-            bad.write.mode("overwrite").parquet(run.state.bad_rows.as_uri())
-        letters = found.where("why is null")
-        if options["where"] is not None:
-            letters = letters.where(options["where"])
+            bad.write.mode("overwrite").parquet(for_spark(run.state.bad_rows))
+        letters = where(found.where("why is null"), options["where"])
         figures: dict[str, str | int | float] = {"topic": options["topic"], "dead letters": letters.count()}
         tables = _tables(letters, options["top"], options["samples"])
         problems: list[str] = []

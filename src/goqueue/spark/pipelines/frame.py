@@ -4,9 +4,10 @@ A pipeline's module has a `PIPELINE`, which stands in the table of `pipelines.ta
 that what there is to run can be said without it.
 """
 
-import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -19,8 +20,6 @@ from goqueue.spark.pipelines.stopping import Stopping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-log = logging.getLogger("goqueue.spark.pipelines")
 
 
 class Option(NamedTuple):
@@ -67,10 +66,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return not self.problems
 
 
-class Run(NamedTuple):
+@dataclass
+class Run:
     """What the function of a pipeline is given."""
 
-    spark: "SparkSession"
+    start_spark: "Callable[[], SparkSession]"
     options: dict[str, Any]
     """By name, every declared one; those neither given nor with a default are None."""
     is_dry: bool
@@ -82,6 +82,11 @@ class Run(NamedTuple):
     """Metrics: they add up over all runs in the same directory, and are shown while it runs."""
     stopping: Stopping
     """Whether somebody asked for the end. Spark's jobs are cancelled then, unless a run says what to do instead."""
+
+    @cached_property
+    def spark(self) -> "SparkSession":
+        """The session. It takes seconds to start, which a dry run may do without."""
+        return self.start_spark()
 
     def tally(self, name: str, more: int = 1) -> None:
         self.counters[name] = self.counters.get(name, 0) + more

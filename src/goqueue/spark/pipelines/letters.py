@@ -11,7 +11,6 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from goqueue import codec
 from goqueue.model.dead_letters import unpack_dead_letter
@@ -37,13 +36,10 @@ def read_letters(spark: SparkSession, address: str, topic: str) -> DataFrame:
     with asking.connect(where) as client:
         extents = asking.survey(client, Subscription((dlq_name(topic),)), "read_committed")
     found = split(stretches(extents.start, extents.end), least=spark.sparkContext.defaultParallelism, most_records=None)
-    if not found:
-        return spark.createDataFrame([], COLUMNS)
+    nothing = spark.createDataFrame([], COLUMNS)
+    kind = to_arrow_schema(nothing.schema, timezone="UTC")
 
     def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = StructType.fromDDL(COLUMNS)
-        assert isinstance(schema, StructType)
-        kind = to_arrow_schema(schema, timezone="UTC")
         for batch in batches:
             for row in batch.to_pylist():
                 stretch = Stretch(**row)
@@ -51,6 +47,8 @@ def read_letters(spark: SparkSession, address: str, topic: str) -> DataFrame:
                     rows = [_row(stretch, each) for each in codec.decode(block) if _counts(stretch, each)]
                     yield pa.RecordBatch.from_pylist(rows, schema=kind)
 
+    if not found:
+        return nothing
     parts = spark.createDataFrame(spark.sparkContext.parallelize(found, len(found)), _STRETCHES)
     return parts.mapInArrow(unpack, COLUMNS)
 

@@ -5,15 +5,13 @@ message ids, and who published: the messages are new ones. Where a key was in se
 were added, its order is kept within each of them.
 """
 
-from typing import Any, Final
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
+from typing import Final
 
 from goqueue.spark import asking
 from goqueue.spark.options import Address
 from goqueue.spark.pipelines import values
 from goqueue.spark.pipelines.copying import WRITTEN, Copy, Tally, carry_out, describe
+from goqueue.spark.pipelines.filters import where, with_header, with_key
 from goqueue.spark.pipelines.frame import ADDRESS, Option, Pipeline, Run, Summary
 from goqueue.spark.pipelines.sources import LakeSource, Source, TopicSource, largest_message
 
@@ -36,7 +34,7 @@ def run(run: Run) -> Summary:
         options["into"],
         largest,
         (*WRITTEN, *times),
-        lambda rows: wanted(rows, options),
+        lambda rows: where(with_header(with_key(rows, options["key"]), options["header"]), options["where"]),
         chunk=options["chunk"],
         rate=options["rate"],
     )
@@ -51,19 +49,6 @@ def summary_of(run: Run, target: str, tally: Tally) -> Summary:
         bad_rows=tally.bad,
         bad_rows_at=str(run.state.bad_rows) if tally.bad else None,
     )
-
-
-def wanted(rows: DataFrame, options: dict[str, Any]) -> DataFrame:
-    """Those that all filters keep."""
-    if options["key"] is not None:
-        rows = rows.where(f.col("key") == f.lit(options["key"].encode()))
-    if options["header"] is not None:
-        name, value = options["header"]
-        content = f.lit(value.encode())
-        rows = rows.where(f.exists("headers", lambda each: (each["key"] == name) & (each["value"] == content)))
-    if options["where"] is not None:
-        rows = rows.where(options["where"])
-    return rows
 
 
 PIPELINE: Final = Pipeline(

@@ -1,9 +1,13 @@
 """Running a pipeline: options read, its directory taken, a session made; how it went is written down in any case."""
 
+import logging
+import os
+import re
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -16,6 +20,15 @@ from goqueue.spark.pipelines.stopping import Stopping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit, for the Python it starts."""
+_STDERR: Final = 2
+_SAYS_IT_TWICE: Final = "SQLQueryContextLogger"
+"""PySpark's: it prints what is raised, with Java's trace of where."""
+_JAVA_TRACE: Final = re.compile(r"\n\tat |\n\nJVM stacktrace|\n=== Streaming Query ===")
+_TRACEBACK: Final = "Traceback (most recent call last):\n"
 
 
 class RunFailed(GoQueueError):
@@ -67,8 +80,6 @@ def _run(
     master: str | None,
     spark: "SparkSession | None",
 ) -> Ended:
-    from goqueue.spark.session import session
-
     status = directory.status
 
     def save(progress: Progress) -> None:
@@ -76,10 +87,17 @@ def _run(
         status.rate = round(progress.rate, 1)
         directory.save()
 
-    session_here = spark or session(f"goqueue {pipeline.name}", master=master)
     progress = Progress(save)
-    with Stopping(session_here.sparkContext.cancelAllJobs) as stopping:
-        run = Run(session_here, options, is_dry, directory, progress, status.counters, stopping)
+    with Stopping() as stopping:
+
+        def start_spark() -> "SparkSession":
+            log = Path(os.devnull) if is_dry else directory.log
+            made = spark or _session(f"goqueue {pipeline.name}", master, log)
+            stopping.listen()
+            stopping.instead(made.sparkContext.cancelAllJobs)
+            return made
+
+        run = Run(start_spark, options, is_dry, directory, progress, status.counters, stopping)
         try:
             summary = pipeline.run(run)
         except Exception:
@@ -104,7 +122,34 @@ def _finish(
     directory.save()
 
 
+def _session(app: str, master: str | None, log: Path) -> "SparkSession":
+    """What Java says goes to the log: it inherits standard error, which is that file while it is started.
+
+    Where spark-submit has started it, it speaks where that says.
+    """
+    from goqueue.spark.session import session
+
+    logging.getLogger(_SAYS_IT_TWICE).setLevel(logging.CRITICAL)
+    if _SUBMITTED in os.environ:
+        return session(app, master=master)
+    sys.stderr.flush()
+    before = os.dup(_STDERR)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), _STDERR)
+        return session(app, master=master)
+    finally:
+        os.dup2(before, _STDERR)
+        os.close(before)
+
+
 def _told(error: BaseException) -> str:
-    """What it says, without Java's trace of where."""
-    text = str(error) or type(error).__name__
-    return text.split("\n\n")[0].strip() if isinstance(error, GoQueueError) else text.split("\n\tat ")[0].strip()
+    """What it says, in a line or a few: neither Java's trace of where, nor Python's of a task."""
+    text = (str(error) or type(error).__name__).strip()
+    if isinstance(error, GoQueueError) or not text:
+        return text
+    text = _JAVA_TRACE.split(text)[0].strip()
+    if _TRACEBACK in text:
+        lines = [line for line in text.partition(_TRACEBACK)[2].splitlines() if line and not line[0].isspace()]
+        text = lines[0] if lines else text
+    return text

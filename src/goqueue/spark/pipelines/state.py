@@ -77,6 +77,11 @@ def replace(path: Path, data: bytes) -> None:
         raise
 
 
+def for_spark(path: Path) -> str:
+    """A local path, also where Spark's own paths are elsewhere. Hadoop takes the text as it is: nothing is quoted."""
+    return f"file://{path.absolute()}"
+
+
 def read_status(directory: Path) -> Status | None:
     """None when no run was there. One that was killed says so."""
     try:
@@ -132,6 +137,11 @@ class StateDirectory:
     def bad_rows(self) -> Path:
         """Where rows go that are left out."""
         return self.path / "bad"
+
+    @property
+    def log(self) -> Path:
+        """What Spark has to say."""
+        return self.path / "spark.log"
 
     def save(self) -> None:
         if self._is_dry:

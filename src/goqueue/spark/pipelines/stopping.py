@@ -15,7 +15,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Stopping:
     """A context manager. In a thread that is not the main one nothing is caught."""
 
-    def __init__(self, stop: Callable[[], object]) -> None:
+    def __init__(self, stop: Callable[[], object] = lambda: None) -> None:
         self.number: int | None = None
         """Which signal it was."""
         self._event = threading.Event()
@@ -45,8 +45,14 @@ class Stopping:
     def __enter__(self) -> "Stopping":
         if threading.current_thread() is threading.main_thread():
             heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
-            self._before = {number: signal.signal(number, self._catch) for number in heard}
+            self._before = {number: signal.getsignal(number) for number in heard}
+            self.listen()
         return self
+
+    def listen(self) -> None:
+        """Again, after somebody else has: Spark does, when a session is made."""
+        for number in self._before:
+            signal.signal(number, self._catch)
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._before.items():
