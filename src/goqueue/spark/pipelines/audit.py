@@ -24,6 +24,7 @@ from goqueue.spark.pipelines import lake as lakes
 from goqueue.spark.pipelines.frame import Option, Pipeline, Run, Summary, Table
 from goqueue.spark.pipelines.hours import Hour, plot
 from goqueue.spark.pipelines.report import page
+from goqueue.spark.pipelines.watching import watched
 
 REPORT: Final = "report.html"
 FINDINGS: Final = "findings"
@@ -61,12 +62,15 @@ def run(run: Run) -> Summary:
 class _Audit:
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._spark: SparkSession = run.spark
         self._path: str = run.options["path"]
         self._logs = _survey(self._path, _options(run))
         self._topics = sorted({topic for topic, _ in self._logs})
         if not self._topics:
             raise InvalidRequest(f"{self._path} has none of these topics")
+
+    @property
+    def _spark(self) -> SparkSession:
+        return self._run.spark
 
     def plan(self) -> Summary:
         rows = [
@@ -88,11 +92,12 @@ class _Audit:
         frame = frame.unionByName(findings.sequences(own))
         for other in self._comparisons():
             frame = frame.unionByName(other)
-        self._run.progress.begin("verifying", sum(each.end - each.start for each in self._logs.values()))
+        offsets = sum(each.end - each.start for each in self._logs.values())
+        self._run.progress.begin("verifying", offsets)
         at = self._run.state.path / FINDINGS
         ordered = frame.coalesce(1).sortWithinPartitions("topic", "partition", "first_offset", "kind")
-        ordered.write.mode("overwrite").json(at.as_uri())
-        self._run.progress.advance(sum(each.end - each.start for each in self._logs.values()))
+        write = ordered.write.mode("overwrite")
+        watched(self._spark, self._run.progress, offsets, lambda: write.json(at.as_uri()))
         found = self._spark.read.schema(findings.SCHEMA).json(at.as_uri())
         counts = found.groupBy("topic", "partition", "kind").agg(f.count("*").alias("findings")).collect()
         return Found(counts, found.orderBy("topic", "partition", "first_offset").limit(_SAMPLE).collect())
