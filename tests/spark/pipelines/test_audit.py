@@ -162,12 +162,10 @@ def test_a_producers_count_tells_what_is_there_twice_and_what_is_out_of_order(tm
     ]
 
 
-def test_replicas_differ_where_they_do(planted: Path, data: Path, audited: Audit, tmp_path: Path) -> None:
+def test_replicas_differ_where_they_do(planted: Path, data: Path, audited: Audit) -> None:
     path = segment_files(data, "orders", 1)[1]
     offset = int(path.stem) + 9
     flip(path, positions(path)[offset][1] - 2)
-    summary = audited(planted, replica=data)
-    assert wrong(summary) == [("orders", 1, ABSENT, offset, offset)]
     assert wrong(audited(data, replica=planted)) == [
         ("orders", 1, DAMAGED, offset, offset),
         ("orders", 1, EXTRA, offset, offset),
@@ -183,7 +181,7 @@ def lake_of(spark: SparkSession, data: Path, root: Path, change: Callable[[DataF
 def test_a_lake_is_compared_row_by_row(spark: SparkSession, planted: Path, audited: Audit, tmp_path: Path) -> None:
     def change(frame: DataFrame) -> DataFrame:
         row = "topic = 'orders' and partition = 0 and offset"
-        kept = frame.where(f"not ({row} in (11, 12))")
+        kept = frame.where(f"not ({row} in (11, 12)) and not (topic = 'orders' and partition = 1 and offset >= 700)")
         value = f.when(f.expr(f"{row} = 20"), f.lit(b"other")).otherwise(f.col("value"))
         doubled = frame.where(f"{row} = 30")
         added = frame.where("topic = 'events' and offset = 0").withColumn("offset", f.lit(5000).cast("bigint"))
@@ -196,15 +194,13 @@ def test_a_lake_is_compared_row_by_row(spark: SparkSession, planted: Path, audit
         ("orders", 0, ABSENT, 11, 12),
         ("orders", 0, DIFFERENT, 20, 20),
         ("orders", 0, DUPLICATE, 30, 30),
+        ("orders", 1, ABSENT, 700, 749),
     ]
     assert {row[-1] for row in summary.tables[1].rows} == {str(lake)}
 
 
-def test_a_lake_that_is_behind_is_wrong_unless_it_may_be(
-    spark: SparkSession, planted: Path, audited: Audit, tmp_path: Path
-) -> None:
+def test_a_lake_may_be_behind(spark: SparkSession, planted: Path, audited: Audit, tmp_path: Path) -> None:
     lake = lake_of(spark, planted, tmp_path / "lake", lambda frame: frame.where("topic = 'events' or offset < 700"))
-    assert wrong(audited(planted, lake=lake)) == [("orders", 0, ABSENT, 700, 749), ("orders", 1, ABSENT, 700, 749)]
     assert audited(planted, lake=lake, behind="true").is_well
 
 
@@ -227,8 +223,9 @@ def test_a_copy_of_a_topic_has_the_same_messages_in_the_order_of_each_key(tmp_pa
             if at == 2:
                 changed.insert(8, changed[3])
             made.append("bad", changed, partition=at % 3, now=T0 + at)
-    assert audited(tmp_path / "data", copies="orders=good").is_well
-    found = wrong(audited(tmp_path / "data", topics="orders,bad", copies="orders=bad"))
+    summary = audited(tmp_path / "data", topics="orders", copies="orders=good,orders=bad")
+    assert {row[-1] for row in summary.tables[1].rows} == {"topic bad"}
+    found = wrong(summary)
     assert [each for each in found if each[2] != DUPLICATE] == [
         ("orders", 1, ABSENT, 28, 28),
         ("orders", 1, REORDERED, 43, 43),

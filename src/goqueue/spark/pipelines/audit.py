@@ -103,17 +103,16 @@ class _Audit:
         return Found(counts, found.orderBy("topic", "partition", "first_offset").limit(_SAMPLE).collect())
 
     def _comparisons(self) -> Iterable[DataFrame]:
-        options = self._run.options
-        ours = self._messages(self._path)
+        options, path = self._run.options, self._path
         if options["replica"] is not None:
-            others = _survey(options["replica"], _options(self._run)._replace(path=options["replica"]))
+            bounds = self._replica_bounds(_survey(options["replica"], _options(self._run)))
             theirs = self._messages(options["replica"])
-            yield findings.compare(ours, theirs, self._replica_bounds(others), against=options["replica"])
+            yield findings.compare(self._messages(path), theirs, bounds, against=options["replica"])
         if options["lake"] is not None:
             theirs = lakes.read(self._spark, options["lake"], self._topics)
-            yield findings.compare(ours, theirs, self._lake_bounds(theirs), against=options["lake"])
-        for topic, copy in (options["copies"] or {}).items():
-            ours, theirs = self._messages(self._path, topic), self._messages(self._path, copy)
+            yield findings.compare(self._messages(path), theirs, self._lake_bounds(theirs), against=options["lake"])
+        for topic, copy in options["copies"] or ():
+            ours, theirs = self._messages(path, topic), self._messages(path, copy)
             yield findings.compare_topics(ours, theirs, against=f"topic {copy}")
 
     def _replica_bounds(self, others: Logs) -> DataFrame:
@@ -253,15 +252,15 @@ def _directory(value: str) -> str:
     return str(Path(values.text(value)).resolve())
 
 
-def _copies(value: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _copies(value: str) -> list[tuple[str, str]]:
+    found = []
     for each in values.text(value).split(","):
         topic, equals, copy = each.strip().partition("=")
-        if not equals or topic in found:
+        if not equals:
             raise ValueError("TOPIC=COPY, with commas between several")
         check_topic_name(topic)
         check_topic_name(copy)
-        found[topic] = copy
+        found.append((topic, copy))
     return found
 
 
