@@ -1,5 +1,6 @@
 """`audit` over planted data directories: a clean log has no findings, whatever is done to one is found and named."""
 
+import shutil
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -127,9 +128,12 @@ def test_flipped_removed_copied_and_missing_are_named_with_their_places(data: Pa
     third.write_bytes(content[:end] + content[doubled_at:end] + content[end:])
     gone = positions(fourth)
     fourth.unlink()
+    (partition,) = data.glob("logs/events/*/0")
+    shutil.rmtree(partition)
 
     summary = audited(data)
     assert wrong(summary) == [
+        ("events", 0, MISSING, 0, None),
         ("orders", 0, DAMAGED, flipped, flipped),
         ("orders", 0, MISSING, removed, removed),
         ("orders", 0, DISPLACED, removed + 1, removed + 1),
@@ -141,13 +145,13 @@ def test_flipped_removed_copied_and_missing_are_named_with_their_places(data: Pa
     assert named(summary, DAMAGED) == (str(first), flipped_at)
     assert named(summary, DUPLICATED) == (str(third), end)
     assert not summary.is_well
-    assert summary.problems == ["damaged: 1", "displaced: 3", "duplicated: 1", "missing: 2"]
-    assert summary.bad_rows == 7
+    assert summary.problems == ["damaged: 1", "displaced: 3", "duplicated: 1", "missing: 3"]
+    assert summary.bad_rows == 8
     lines = [line for path in Path(str(summary.bad_rows_at)).glob("*.json") for line in path.read_text().splitlines()]
-    assert len(lines) == 7
+    assert len(lines) == 8
     verdicts = {(row[0], row[1]): row[-1] for row in summary.tables[0].rows}
     assert verdicts["orders", 0] == "1 damaged, 3 displaced, 1 duplicated, 2 missing"
-    assert verdicts["orders", 1] == "well"
+    assert (verdicts["orders", 1], verdicts["events", 0]) == ("well", "1 missing")
 
 
 def test_a_producers_count_tells_what_is_there_twice_and_what_is_out_of_order(tmp_path: Path, audited: Audit) -> None:

@@ -15,9 +15,9 @@ from pyspark.sql import functions as f
 
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.names import check_topic_name
-from goqueue.spark.log_damage import TORN
+from goqueue.spark.log_damage import MISSING, TORN
 from goqueue.spark.log_directory import DataDirectory, PartitionLog
-from goqueue.spark.log_source import survey
+from goqueue.spark.log_source import Survey, survey
 from goqueue.spark.options import Bound, LogOptions, Subscription
 from goqueue.spark.pipelines import findings, values
 from goqueue.spark.pipelines import lake as lakes
@@ -63,8 +63,8 @@ class _Audit:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._path: str = run.options["path"]
-        self._logs = _survey(self._path, _options(run))
-        self._topics = sorted({topic for topic, _ in self._logs})
+        self._logs, self._unreadable = _survey(self._path, _options(run))
+        self._topics = sorted({topic for topic, _ in (*self._logs, *self._unreadable)})
         if not self._topics:
             raise InvalidRequest(f"{self._path} has none of these topics")
 
@@ -89,7 +89,7 @@ class _Audit:
         """Everything that is wrong, written down."""
         frame = findings.damage(self._read(self._path, content="damage"))
         own = self._read(self._path, _COUNTED, isolation="read_uncommitted")
-        frame = frame.unionByName(findings.sequences(own))
+        frame = frame.unionByName(findings.sequences(own)).unionByName(self._partitions_gone())
         for other in self._comparisons():
             frame = frame.unionByName(other)
         offsets = sum(each.end - each.start for each in self._logs.values())
@@ -102,10 +102,17 @@ class _Audit:
         counts = found.groupBy("topic", "partition", "kind").agg(f.count("*").alias("findings")).collect()
         return Found(counts, found.orderBy("topic", "partition", "first_offset").limit(_SAMPLE).collect())
 
+    def _partitions_gone(self) -> DataFrame:
+        rows = [
+            (topic, number, MISSING, 0, 0, path, 0, reason, None)
+            for (topic, number), (path, reason) in self._unreadable.items()
+        ]
+        return self._spark.createDataFrame(rows, findings.SCHEMA)
+
     def _comparisons(self) -> Iterable[DataFrame]:
         options, path = self._run.options, self._path
         if options["replica"] is not None:
-            bounds = self._replica_bounds(_survey(options["replica"], _options(self._run)))
+            bounds = self._replica_bounds(_survey(options["replica"], _options(self._run)).logs)
             theirs = self._messages(options["replica"])
             yield findings.compare(self._messages(path), theirs, bounds, against=options["replica"])
         if options["lake"] is not None:
@@ -121,7 +128,8 @@ class _Audit:
         for (topic, number), ours in self._logs.items():
             theirs = others.get((topic, number))
             if theirs is None:
-                raise InvalidRequest(f"there is no partition {number} of {topic} in {self._run.options['replica']}")
+                rows.append((topic, number, ours.start, ours.stable, ours.cleaned, 0))  # all of it is absent
+                continue
             end = latest(ours.stable, theirs.stable)
             rows.append((topic, number, max(ours.start, theirs.start), end, ours.cleaned, theirs.cleaned))
         return self._spark.createDataFrame(rows, _BOUNDS)
@@ -174,7 +182,7 @@ class _Audit:
         figures: dict[str, str | int | float] = {
             "messages": sum(each.messages for each in hours),
             "bytes": sum(each.bytes for each in hours),
-            "partitions": len(self._logs),
+            "partitions": len(self._logs) + len(self._unreadable),
             "findings": total,
             "path": self._path,
         }
@@ -198,12 +206,14 @@ class _Audit:
 
     def _partitions(self, hours: Sequence[PartitionHour], counts: Sequence[Row]) -> Table:
         rows: list[tuple[str | int | float | None, ...]] = []
-        for (topic, number), log in sorted(self._logs.items()):
+        for topic, number in sorted([*self._logs, *self._unreadable]):
+            log = self._logs.get((topic, number))
+            bounds = (None, None) if log is None else (log.start, log.end)
             own = [each for each in hours if (each.topic, each.partition) == (topic, number)]
             kinds = {row.kind: row.findings for row in counts if (row.topic, row.partition) == (topic, number)}
             verdict = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or _WELL
             messages, size = sum(each.messages for each in own), sum(each.bytes for each in own)
-            rows.append((topic, number, log.start, log.end, messages, size, verdict))
+            rows.append((topic, number, *bounds, messages, size, verdict))
         return Table("partitions", ("topic", "partition", "from", "to", "messages", "bytes", "verdict"), rows)
 
 
@@ -222,12 +232,12 @@ def _options(run: Run) -> LogOptions:
     )
 
 
-def _survey(path: str, options: LogOptions) -> Logs:
+def _survey(path: str, options: LogOptions) -> Survey:
     return survey(DataDirectory(path), options)
 
 
 def _told(row: Row) -> tuple[str | int | None, ...]:
-    last = row.next_offset - 1
+    last = row.next_offset - 1 if row.next_offset > row.first_offset else None
     return (row.topic, row.partition, row.kind, row.first_offset, last, row.reason, row.file, row.position, row.against)
 
 
@@ -278,7 +288,7 @@ PIPELINE: Final = Pipeline(
         Option("topics", values.topics, "Topics to verify, with commas between them; every one if none is named."),
         Option("pattern", values.pattern, "Those whose names match."),
         Option("replica", _directory, "Another data directory that should have the same messages."),
-        Option("lake", values.text, "What the archive pipeline has written of these topics."),
+        Option("lake", values.path, "What the archive pipeline has written of these topics."),
         Option("copies", _copies, "Topics that should have the messages of others, like orders=orders-2."),
         Option("behind", values.yes_or_no, "The other copy may lack what came last.", default="false"),
     ),
