@@ -13,6 +13,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 # The stamps live in the environment they describe. Whatever a build reads is in BUILD_INPUTS.
 RUN_READY := $(VENV)/.goqueue-run
+SPARK_READY := $(VENV)/.goqueue-spark
 TEST_READY := $(VENV)/.goqueue-test
 BUILD_INPUTS := pyproject.toml setup.py constraints.txt $(wildcard src/goqueue/codec/*.pyx src/goqueue/codec/*.pxi src/goqueue/codec/*.h)
 CHECKED := src $(foreach room,sim tests bench examples,$(if $(wildcard $(room)/*.py),$(room)))
@@ -20,13 +21,15 @@ IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint pytest codec bench bench-short sim crash broker-crash group-crash group-rebalance delivery-crash client-crash txn-crash powercut sidecar-powercut delivery-powercut scale clean
+.PHONY: help run spark test lint pytest codec bench bench-short sim crash broker-crash group-crash group-rebalance delivery-crash client-crash txn-crash spark-crash powercut sidecar-powercut delivery-powercut scale clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
 
 run: $(RUN_READY) ## start a broker and say what to try (DATA_DIR=data SERVE_ARGS=)
 	@exec $(VENV)/bin/goqueue serve --data-dir "$(DATA_DIR)" --log-format text $(SERVE_ARGS)
+
+spark: $(SPARK_READY) ## install what the data pipeline needs: PySpark, Arrow, and a Java for machines without one
 
 test: lint pytest ## every check, then the suite over both codecs (PYTEST_ARGS=)
 
@@ -49,10 +52,10 @@ codec: $(TEST_READY) ## say which codec is in use; GOQUEUE_REQUIRE_COMPILED=1 re
 	@$(compiled) || [ "$(GOQUEUE_REQUIRE_COMPILED)" != 1 ] || \
 	    { echo "GOQUEUE_REQUIRE_COMPILED=1 is set and the codec is not compiled." >&2; exit 1; }
 
-bench: $(RUN_READY) ## measure today's figures in minutes; fails when a target is missed (BENCH_ARGS=)
+bench: $(if $(findstring spark,$(BENCH_ARGS)),$(SPARK_READY),$(RUN_READY)) ## measure today's figures in minutes; fails when a target is missed (BENCH_ARGS=)
 	$(PY) -m bench $(BENCH_ARGS)
 
-bench-short: $(RUN_READY) ## the same in seconds, less exact
+bench-short: $(if $(findstring spark,$(BENCH_ARGS)),$(SPARK_READY),$(RUN_READY)) ## the same in seconds, less exact
 	$(PY) -m bench --short $(BENCH_ARGS)
 
 sim: $(TEST_READY) ## simulated disks and crashes (SEED= one seed again, SEEDS= how many)
@@ -85,6 +88,10 @@ client-crash: $(TEST_READY) ## kill -9 a broker under programs that use the Pyth
 txn-crash: CYCLES ?= 30
 txn-crash: $(TEST_READY) ## kill -9 a broker and programs that consume, transform and produce in transactions (CYCLES=30)
 	$(PY) -m tests.chaos.transaction_kill --rounds $(CYCLES)
+
+spark-crash: CYCLES ?= 20
+spark-crash: $(TEST_READY) ## kill -9 the driver of a Spark query between its two commits again and again (CYCLES=20)
+	$(PY) -m tests.chaos.spark_kill --kills $(CYCLES)
 
 powercut: CYCLES ?= 500
 powercut: $(TEST_READY) ## cut the power under a real file system; needs root (CYCLES=500)
@@ -143,18 +150,26 @@ $(RUN_READY): $(BUILD_INPUTS) $(COMPILE_AT_LAST) | $(PY)
 	@touch $@
 	@$(say_codec)
 
-# What the tests need besides, Spark among it: goqueue itself is installed, and the codec compiled, once.
-$(TEST_READY): $(RUN_READY)
+# What Spark and the tests need besides: goqueue itself is installed, and the codec compiled, once.
+define install_extra
+@$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["$(1)"], sep="\n")' \
+    >$(VENV)/.goqueue-needs
+@$(PIP) install $(PIP_FLAGS) -c constraints.txt -r $(VENV)/.goqueue-needs
+@touch $@
+endef
+
+$(SPARK_READY): $(RUN_READY)
+	@echo "Installing what Spark needs into $(VENV): hundreds of megabytes, once"
+	$(call install_extra,spark)
+
+$(TEST_READY): $(SPARK_READY)
 	@echo "Installing what the tests need into $(VENV)"
-	@$(PY) -c 'import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*extras["spark"], *extras["test"], sep="\n")' \
-	    >$(VENV)/.goqueue-test-needs
-	@$(PIP) install $(PIP_FLAGS) -c constraints.txt -r $(VENV)/.goqueue-test-needs
-	@touch $@
+	$(call install_extra,test)
 
 # PYTHON= chooses what a new environment is made with; one that is there keeps its own.
 ifneq ($(and $(PYTHON),$(wildcard $(PY))),)
 .PHONY: same-python
-$(RUN_READY) $(TEST_READY): | same-python
+$(RUN_READY) $(SPARK_READY) $(TEST_READY): | same-python
 same-python:
 	@asked=$$($(PYTHON) -c '$(which_python)') || { echo "$(PYTHON) cannot be run; name another with PYTHON=" >&2; exit 1; }; \
 	there=$$($(PY) -c '$(which_python)'); \

@@ -14,7 +14,7 @@ from typing import Final
 
 from rich.console import Console
 
-from bench import broker, client, delivery, report, storage, transactions
+from bench import broker, client, delivery, report, spark, storage, transactions
 from bench import codec as codec_bench
 from bench.callers import Refused
 from bench.processes import Failed
@@ -27,6 +27,7 @@ ROOMS: Final[dict[str, dict[str, report.Part]]] = {
     "delivery": delivery.PARTS,
     "client": client.PARTS,
     "transactions": transactions.PARTS,
+    "spark": spark.PARTS,
 }
 
 QUIET_LOAD: Final = 0.5

@@ -32,6 +32,7 @@ NOT_RUN_HERE = {
     "group-rebalance": "measures, which a suite beside it would disturb",
     "delivery-crash": "kills for minutes",
     "client-crash": "kills for minutes",
+    "spark-crash": "kills for minutes",
     "powercut": "needs root and a loop device",
     "sidecar-powercut": "needs root and a loop device",
     "delivery-powercut": "needs root and a loop device",
@@ -59,7 +60,8 @@ make() {{
         case "$argument" in {not_run_here}) dry=(-n) ;; esac
     done
     command make --no-print-directory -C "{root}" "${{dry[@]}}" \\
-        -o "{venv}/.goqueue-run" -o "{venv}/.goqueue-test" VENV="{venv}" DATA_DIR="$SCRATCH/data" "$@"
+        -o "{venv}/.goqueue-run" -o "{venv}/.goqueue-spark" -o "{venv}/.goqueue-test" \\
+        VENV="{venv}" DATA_DIR="$SCRATCH/data" "$@"
 }}
 python() {{
     case "${{1-}} ${{2-}}" in

@@ -1,4 +1,4 @@
-"""`goqueue-cli schedule`, `stats`, `cluster`, `producer` and `call` against a broker."""
+"""`goqueue-cli reader`, `schedule`, `stats`, `cluster`, `producer` and `call` against a broker."""
 
 from collections.abc import Iterator
 
@@ -19,6 +19,68 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
         found.good("produce", "orders", "c", "--delay", "1h")
         found.good("consume", "orders", "--group", "billing", "-n", "2")
         yield found
+
+
+# --- readers
+
+
+def test_a_reader_is_set_listed_described_and_deleted(terminal: Terminal) -> None:
+    assert terminal.type("reader", "list").stderr == "note: there are no readers\n"
+    rows = terminal.rows("reader", "set", "nightly", "orders:0:2")
+    assert rows[0] == ["reader", "nightly"]
+    assert [row[0] for row in rows[1:3]] == ["created", "changed"]
+    assert rows[3:] == [["topic", "partition", "begins at"], ["orders", "0", "2"]]
+    kept = terminal.object("reader", "set", "nightly", "orders:0:0", "--if-absent")
+    assert (kept["offsets"], kept["created"]) == ({"orders": {"0": 2}}, False)
+    assert terminal.object("reader", "set", "nightly", "orders:0:1", "orders:0:1")["offsets"] == {"orders": {"0": 1}}
+    assert terminal.rows("reader", "describe", "nightly")[3:] == [
+        ["topic", "partition", "begins at"],
+        ["orders", "0", "1"],
+    ]
+    found = terminal.rows("reader", "list")
+    assert found[0] == ["reader", "topics", "partitions", "changed"]
+    assert found[1][:3] == ["nightly", "orders", "1"]
+    assert terminal.good("reader", "delete", "nightly") == "deleted nightly\n"
+    assert "reader list shows those there are" in terminal.bad("reader", "describe", "nightly")
+    assert "reader list shows those there are" in terminal.bad("reader", "delete", "nightly")
+
+
+def test_readers_come_in_pages(terminal: Terminal) -> None:
+    for name in ("a", "b", "c"):
+        terminal.good("reader", "set", name, "orders:0:0")
+    assert terminal.good("reader", "list", "--limit", "2").splitlines()[-1] == "more with --next c"
+    assert [one["name"] for one in terminal.object("reader", "list", "--next", "c")["readers"]] == ["c"]
+    assert terminal.type("reader", "list", "--next", "d").stderr == "note: there are no more\n"
+    for name in ("a", "b", "c"):
+        terminal.good("reader", "delete", name)
+
+
+def test_a_reader_whose_topics_are_gone_is_shown_as_such(terminal: Terminal) -> None:
+    terminal.good("topic", "create", "passing", "-p", "1")
+    terminal.good("reader", "set", "left", "passing:0:0")
+    terminal.good("topic", "delete", "passing", "--yes")
+    assert terminal.rows("reader", "list")[1][:3] == ["left", "-", "0"]
+    assert terminal.type("reader", "describe", "left").stderr == "note: it has no offsets: its topics were deleted\n"
+    terminal.good("reader", "delete", "left")
+
+
+@pytest.mark.parametrize(
+    ("words", "why", "code"),
+    [
+        (("x", "orders"), "'orders' is no place: write TOPIC:PARTITION:OFFSET, like orders:0:41", 2),
+        (("x", "orders:0"), "is no place", 2),
+        (("x", "orders:0:-1"), "is no place", 2),
+        (("x", ":0:1"), "is no place", 2),
+        (("x", "orders:0:1", "orders:0:2"), "another offset of that partition was named before", 2),
+        (("x", "orders:0:99"), "offset 99 is outside orders-0", 2),
+        (("x", "orders:7:0"), "orders has no partition 7", 1),
+        (("x", "ordres:0:0"), "there is no topic 'ordres'; did you mean orders?", 1),
+        (("x", "ordres:0:0", "orders:0:0"), "there is no topic 'ordres'", 1),
+        (("a b", "orders:0:0"), "'a b' cannot name a reader", 2),
+    ],
+)
+def test_a_reader_that_cannot_be_is_refused(terminal: Terminal, words: tuple[str, ...], why: str, code: int) -> None:
+    assert why in terminal.bad("reader", "set", *words, code=code)
 
 
 # --- schedules

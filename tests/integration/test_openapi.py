@@ -5,6 +5,7 @@ that wrong requests are refused; and that methods a path does not have are answe
 """
 
 import json
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from schemathesis.schemas import BaseSchema
 
 from goqueue.api import openapi, pages
 from goqueue.model import limits
+from goqueue.model.names import READER_PATTERN
 from goqueue.wire import shapes
 from tests.support.broker import PATIENCE_S, RunningBroker, running_broker
 
@@ -147,6 +149,16 @@ class Trial:
         found: str = self.broker.request("POST", "/schedules", wanted).body["id"]
         return found
 
+    def _read_by_name(self, case: AnyCase) -> None:
+        """Names that are right are those of a reader there is, and bodies that are right name a topic there is."""
+        self.create_topics()
+        wanted: dict[str, Any] = {"offsets": {"orders": {"0": 0}}}
+        assert self.broker.request("PUT", "/readers/nightly", wanted).status == 200
+        if re.fullmatch(READER_PATTERN[1:-1], str(case.path_parameters.get("name", ""))):
+            case.path_parameters["name"] = "nightly"
+        if isinstance(case.body, dict) and _is_right("PutReader", case.body, strict=True):
+            case.body = case.body | wanted
+
     def begin(self) -> tuple[dict[str, int], str]:
         """A producer, and the transaction that it has open."""
         writer: dict[str, int] = self.broker.request("POST", "/producers/init").body
@@ -208,6 +220,8 @@ class Trial:
             and _is_right("ChangeSchedule", case.body, strict=True)
         ):
             case.body = {name: field for name, field in case.body.items() if name in ("paused", "missed")}
+        if case.path == "/readers/{name}":
+            self._read_by_name(case)
         if "{transaction}" in case.path:
             case.path_parameters["transaction"] = self.begin()[1]
         writing = _WRITING.get(case.path)
@@ -297,6 +311,7 @@ def test_every_documented_path_answers(trial: Trial, prefix: str) -> None:
             named = {"topic": "orders", "partition": 0, "producer_id": 1, "group": "idle", "offset": offset}
             named |= {"schedule": trial.schedule(), "redrive": trial.redrive(), "name": "nightly"}
             named |= {"transaction": trial.begin()[1]}
+            trial.broker.request("PUT", "/readers/nightly", {"offsets": {"orders": {"0": 0}}})
             filled = path.format(**named)
             answer = trial.broker.request(method.upper(), prefix + filled)
             assert answer.status in (200, 201, 400), (method, path, answer.body)

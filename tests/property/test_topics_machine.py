@@ -1,4 +1,4 @@
-"""Topics and producer ids over a host: any commands, any order, kills and power cuts at any point.
+"""Topics, producer ids and named readers over a host: any commands, any order, kills and power cuts at any point.
 
 A model says what every command must lead to. The state at every end of the log is remembered; whatever a crash
 leaves of the log, a start must find exactly the state that belongs to the end it found, and nothing that was
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from goqueue.machine.host import Host, Outcome
+from goqueue.metadata.readers import DeleteReader, PutReader, Readers, TopicGone
 from goqueue.metadata.topics import (
     AddPartitions,
     ChangeTopic,
@@ -57,11 +58,16 @@ changes = st.fixed_dictionaries(
         "max_message_bytes": st.sampled_from([1, 1000, 0]),
     },
 )
+places = st.dictionaries(
+    ids, st.dictionaries(st.integers(0, 2), st.integers(0, 9), min_size=1, max_size=2), min_size=1, max_size=3
+)
 State = tuple[object, ...]
 
 
-def state_of(topics: Topics) -> State:
+def state_of(topics: Topics, readers: Readers) -> State:
     return (
+        dict(readers.by_name),
+        readers.size,
         topics.cluster_id,
         dict(topics.by_name),
         dict(topics.by_id),
@@ -86,24 +92,27 @@ class MetadataMachine(RuleBasedStateMachine):
         self.remember()
 
     def start(self) -> None:
-        self.topics, self.registry = Topics(), ProducerRegistry()
+        self.topics, self.registry, self.readers = Topics(), ProducerRegistry(), Readers()
         log = Log.open(DIRECTORY, disk=self.disk, settings=LogSettings(fsync=Fsync.EVERY, segment_bytes=4096))
         self.found_end = log.end_offset
-        self.host = Host(log, [self.topics, self.registry])
+        self.host = Host(log, [self.topics, self.registry, self.readers])
         self.registry.begin_life()
 
+    def state(self) -> State:
+        return state_of(self.topics, self.readers)
+
     def remember(self) -> None:
-        self.history[self.host.log.end_offset] = state_of(self.topics)
+        self.history[self.host.log.end_offset] = self.state()
 
     # --- commands
 
     def submit(self, command: Any) -> Outcome:
-        before, snapshot = state_of(self.topics), list(self.topics.snapshot())
+        before, snapshot = self.state(), list(self.topics.snapshot())
         end = self.host.log.end_offset
         outcome = self.host.submit(self.topics, command, NOW)
         assert outcome.position == self.host.log.end_offset
         if outcome.refusal is not None or self.host.log.end_offset == end:
-            assert state_of(self.topics) == before, "a refusal or a look changes nothing"
+            assert self.state() == before, "a refusal or a look changes nothing"
             assert list(self.topics.snapshot()) == snapshot
         self.remember()
         return outcome
@@ -196,6 +205,38 @@ class MetadataMachine(RuleBasedStateMachine):
         self.remember()
         self.tell()
 
+    @rule(name=st.sampled_from(["nightly", "daily"]), offsets=places, if_absent=st.booleans())
+    def put_reader(self, name: str, offsets: dict[TopicId, dict[int, int]], if_absent: bool) -> None:
+        before = self.readers.by_name.get(name)
+        kept = {} if before is None or not if_absent else before.offsets
+        wanted = {
+            (topic_id, number): at
+            for found in (offsets, kept)
+            for topic_id, numbers in found.items()
+            for number, at in numbers.items()
+        }
+        outcome = self.host.submit(self.readers, PutReader(name=name, offsets=offsets, if_absent=if_absent), NOW)
+        assert outcome.reply == (self.readers.by_name[name], before is None)
+        found = self.readers.by_name[name].offsets
+        assert {(topic_id, number): at for topic_id in found for number, at in found[topic_id].items()} == wanted
+        self.remember()
+
+    @rule(name=st.sampled_from(["nightly", "daily"]))
+    def delete_reader(self, name: str) -> None:
+        known = self.readers.by_name.get(name)
+        outcome = self.host.submit(self.readers, DeleteReader(name), NOW)
+        assert outcome.reply == known
+        assert (outcome.refusal is None) == (known is not None)
+        self.remember()
+
+    @rule(topic_id=ids)
+    def readers_leave_a_topic(self, topic_id: TopicId) -> None:
+        names = set(self.readers.by_name)
+        self.host.submit(self.readers, TopicGone(topic_id), NOW)
+        assert topic_id not in self.readers.topic_ids
+        assert set(self.readers.by_name) == names
+        self.remember()
+
     def tell(self) -> None:
         for producer_id, outcome in self.waiting:
             if outcome.position <= self.host.log.durable.value:
@@ -212,21 +253,21 @@ class MetadataMachine(RuleBasedStateMachine):
 
     @rule()
     def snapshot(self) -> None:
-        before = state_of(self.topics)
+        before = self.state()
         end = self.host.snapshot(NOW)
         assert end == self.host.log.end_offset
-        assert state_of(self.topics) == before
+        assert self.state() == before
         self.remember()
 
     @rule()
     def forget(self) -> None:
         self.sync()
         self.host.forget()
-        assert state_of(self.topics) == self.history[self.host.log.end_offset]
+        assert self.state() == self.history[self.host.log.end_offset]
 
     @rule(name=names, topic_id=ids)
     def full_disk(self, name: str, topic_id: TopicId) -> None:
-        before, end = state_of(self.topics), self.host.log.end_offset
+        before, end = self.state(), self.host.log.end_offset
         self.disk.capacity = 0
         try:
             outcome = self.host.submit(self.topics, CreateTopic(name, topic_id, 1, TopicSettings()), NOW)
@@ -235,7 +276,7 @@ class MetadataMachine(RuleBasedStateMachine):
             pass
         finally:
             self.disk.capacity = None
-        assert (state_of(self.topics), self.host.log.end_offset) == (before, end)
+        assert (self.state(), self.host.log.end_offset) == (before, end)
 
     @rule(kind=st.sampled_from(["close", "kill", "power", "power"]))
     def restart(self, kind: str) -> None:
@@ -252,7 +293,7 @@ class MetadataMachine(RuleBasedStateMachine):
         self.start()
         assert durable <= self.found_end <= end
         at = max(position for position in self.history if position <= self.found_end)
-        assert state_of(self.topics) == self.history[at], f"the log ends at {self.found_end}"
+        assert self.state() == self.history[at], f"the log ends at {self.found_end}"
         self.history = {position: state for position, state in self.history.items() if position <= at}
         self.remember()
 
@@ -283,10 +324,12 @@ class MetadataMachine(RuleBasedStateMachine):
     def a_snapshot_would_make_it_again(self) -> None:
         if not hasattr(self, "topics"):
             return
-        other = Topics()
+        other, others = Topics(), Readers()
         for record in self.topics.snapshot():
             other.apply(record, 0)
-        assert state_of(other) == state_of(self.topics)
+        for record in self.readers.snapshot():
+            others.apply(record, 0)
+        assert state_of(other, others) == self.state()
 
     def teardown(self) -> None:
         if hasattr(self, "host"):

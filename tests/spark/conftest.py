@@ -10,7 +10,9 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from goqueue.spark.session import session
+from goqueue.spark.sessions import session
+from tests.chaos.spark_driver import QUICK_JAVA
+from tests.spark.desk import Desk, open_desk
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,10 +23,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[SparkSession]:
     made = session(
         "tests",
-        master="local[2]",
+        master="local[2,3]",
         spark__ui__enabled="false",
         spark__sql__shuffle__partitions="2",
+        spark__driver__extraJavaOptions=QUICK_JAVA,
     )
     made.sparkContext.setLogLevel("ERROR")
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def desk(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """A broker that all tests share: their topics have names of their own."""
+    with open_desk(spark, tmp_path_factory.mktemp("broker")) as made:
+        yield made

@@ -16,6 +16,7 @@ from goqueue.api.handlers import (
     jobs,
     producers,
     publishing,
+    readers,
     reading,
     stats,
     topics,
@@ -365,6 +366,23 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         ("/transactions/{transaction}",),
         shapes.Nothing, shapes.ShownTransaction, transactions.describe_transaction, refusals=(404,),
         reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "put_reader", "Keep where a reader without a group begins", "PUT", ("/readers/{name}",),
+        shapes.PutReader, shapes.ReaderPut, readers.put_reader, refusals=(404, 409),
+        reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "get_reader", "Where a named reader began", "GET", ("/readers/{name}",),
+        shapes.Nothing, shapes.ShownReader, readers.get_reader, refusals=(404,), reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "list_readers", "List the named readers", "GET", ("/readers",),
+        shapes.ListReaders, shapes.ReaderList, readers.list_readers, reply_bytes=limits.MAX_LIST_BYTES,
+    ),
+    Operation(
+        "delete_reader", "Forget a named reader", "DELETE", ("/readers/{name}",),
+        shapes.Nothing, shapes.ReaderDeleted, readers.delete_reader, refusals=(404,),
     ),
     Operation(
         "create_schedule", "Have a message published again and again", "POST", ("/schedules",),

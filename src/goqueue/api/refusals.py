@@ -20,6 +20,7 @@ from goqueue.wire.shapes import (
     CommitToken,
     LetterFilter,
     ListTransactions,
+    PutReader,
     Request,
     ResetOffsets,
 )
@@ -68,6 +69,7 @@ HINTS: Final[dict[str, str]] = {
     "generation": "it is the whole number that a poll, a heartbeat or joining answered last",
     "header": 'write {"name": "value"}, with text as values',
     "headers": 'write {"name": "value"} or [["name", "value"]], with text as values',
+    "if_absent": _SWITCH,
     "ids": "write [[partition, offset], ...]",
     "include": "it is delayed, or left out",
     "instance_id": _WORD,
@@ -128,6 +130,7 @@ OTHER_HINTS: Final[dict[tuple[type[Request], str], str]] = {
     (CommitMany, "messages"): 'write {"txn-17": 3}: by transaction, how many were published in it',
     (CommitToken, "name"): _TRANSACTION_NAME,
     (ListTransactions, "name"): _TRANSACTION_NAME,
+    (PutReader, "offsets"): 'write {"topic": {"0": 5}}: by topic and partition, the offset to begin at',
     (LetterFilter, "offsets"): 'write {"0": [5, 8]}: by partition of the dead-letter topic, offsets in it',
     (LetterFilter, "reason"): "it is rejected, nacked, lapsed or expired",
 }

@@ -28,6 +28,7 @@ from goqueue.broker.partition import GONE, Partition
 from goqueue.broker.poll import Poller
 from goqueue.broker.publish import Publisher
 from goqueue.broker.read import PartitionReader
+from goqueue.broker.readers import NamedReaders
 from goqueue.broker.redrive import RedriveRunner
 from goqueue.broker.schedules import ScheduleRunner, placing
 from goqueue.broker.settle import Settlement
@@ -44,6 +45,7 @@ from goqueue.io.entropy import system_entropy
 from goqueue.jobs.redrives import Redrives
 from goqueue.jobs.schedules import Schedules
 from goqueue.machine.host import Host
+from goqueue.metadata.readers import Readers
 from goqueue.metadata.topics import Topics
 from goqueue.model import limits
 from goqueue.model.errors import DiskFull, Draining, LogClosed, StorageFailed
@@ -145,9 +147,10 @@ class Broker:
         self._full_said_at = 0.0
         self._aside = aside
         self._entropy = entropy
-        machine, self._registry = Topics(), ProducerRegistry()
+        machine, self._registry, readers = Topics(), ProducerRegistry(), Readers()
         self._host = Host(
-            store.open_log(METADATA_LOG, LogSettings(fsync=Fsync.EVERY), area="meta"), (machine, self._registry)
+            store.open_log(METADATA_LOG, LogSettings(fsync=Fsync.EVERY), area="meta"),
+            (machine, self._registry, readers),
         )
         self._registry.begin_life()
         self.meters = TopicMeterSet()
@@ -163,6 +166,7 @@ class Broker:
             meters=self.meters,
             on_failure=self.report_failure,
         )
+        self.readers = NamedReaders(topics=self.topics, machine=readers, clock=clock)
         self.reader = PartitionReader(aside)
         self.group_meters = GroupMeterSet()
         self.sidecars = Sidecars(store, self.topics, aside, clock, monotonic, self.report_failure)
@@ -305,6 +309,7 @@ class Broker:
         for topic in self.topics.by_id.values():
             for partition in topic.partitions:
                 self._written(partition)
+        self.readers.start()
         self.schedules.start()
         self.redrives.start()
         self._housekeeping.start()
@@ -315,6 +320,7 @@ class Broker:
     def _follow(self, topic: OpenTopic) -> None:
         """A topic was opened, has changed, or is gone."""
         self._groups_follow(topic)
+        self.readers.follow(topic)
         self.schedules.follow(topic)
         self.transactions.follow(topic)
         is_gone = self.topics.name_of(topic.meta.topic_id) is None
@@ -327,6 +333,7 @@ class Broker:
 
     async def _retry(self) -> None:
         """Once a second: what could not be done before."""
+        self.readers.look()
         self.schedules.look()
         await self.transactions.look()
         await self.groups.retry()

@@ -80,8 +80,12 @@ class TopicCatalogue:
     async def names(self) -> list[str]:
         """All there are, also those that wait to be opened, once that is sure."""
         names = sorted(self._machine.by_name)
-        await reached(self._host.log.durable, self._host.log.end_offset)
+        await self.sure()
         return names
+
+    async def sure(self) -> None:
+        """Until all that the metadata log says by now is durable: only then may it be told."""
+        await reached(self._host.log.durable, self._host.log.end_offset)
 
     @property
     def lagging(self) -> list[TopicId]:
@@ -129,8 +133,8 @@ class TopicCatalogue:
 
     async def run(self, machine: Machine, command: Any, now: int) -> Any:
         """A command's reply, or its refusal, once both are sure."""
+        outcome = self.submit(machine, command, now)
         try:
-            outcome = self._submit(machine, command, now)
             await reached(self._host.log.durable, outcome.position)
         except StorageFailed as failure:
             self._on_failure(failure)
@@ -139,10 +143,15 @@ class TopicCatalogue:
             raise outcome.refusal
         return outcome.reply
 
-    def _submit(self, machine: Machine, command: Any, now: int) -> Outcome:
-        if isinstance(command, DeleteTopic):  # how a full disk gets space back
-            return self._store.shrinking(lambda: self._host.submit(machine, command, now))
-        return self._host.submit(machine, command, now)
+    def submit(self, machine: Machine, command: Any, now: int) -> Outcome:
+        """Decide and write down, to a machine over the metadata log."""
+        try:
+            if isinstance(command, DeleteTopic):  # how a full disk gets space back
+                return self._store.shrinking(lambda: self._host.submit(machine, command, now))
+            return self._host.submit(machine, command, now)
+        except StorageFailed as failure:
+            self._on_failure(failure)
+            raise
 
     async def create(self, name: str, partitions: int, settings: TopicSettings, now: int) -> OpenTopic:
         topic_id = TopicId(self._entropy(8))
@@ -221,7 +230,7 @@ class TopicCatalogue:
         """Make the open topics what the metadata says of them."""
         async with self._following:
             wanted = {topic_id: self._machine.by_id.get(topic_id) for topic_id in topic_ids}
-            await reached(self._host.log.durable, self._host.log.end_offset)
+            await self.sure()
             for topic_id, topic in wanted.items():
                 if topic is None:
                     self._close(topic_id, now)

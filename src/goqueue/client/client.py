@@ -284,10 +284,10 @@ REPEATABLE: Final = frozenset(
     {
         "cluster", "commit_many", "delay_stats", "describe_group",
         "describe_redrive", "describe_schedule", "describe_topic", "describe_transaction", "find_delayed",
-        "get_delayed", "group_lag", "group_offsets", "health", "heartbeat", "list_dead_letters", "list_delayed",
-        "list_groups", "list_schedules", "list_topics", "list_transactions", "live", "metadata", "offsets",
-        "priority_stats", "producer_heartbeat", "read_partition", "read_topic", "rebalance_stats", "reliability_stats",
-        "stats", "transaction_stats", "transaction_token", "version",
+        "get_delayed", "get_reader", "group_lag", "group_offsets", "health", "heartbeat", "list_dead_letters",
+        "list_delayed", "list_groups", "list_readers", "list_schedules", "list_topics", "list_transactions", "live",
+        "metadata", "offsets", "priority_stats", "producer_heartbeat", "put_reader", "read_partition", "read_topic",
+        "rebalance_stats", "reliability_stats", "stats", "transaction_stats", "transaction_token", "version",
     }
 )  # fmt: skip
 """What may be done twice, when nobody knows whether it was done once."""

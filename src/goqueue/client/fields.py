@@ -187,3 +187,11 @@ def as_filter(
         raise wrong("offsets", offsets, "a dict: by partition, offsets in it, like {0: [5, 8]}") from None
     times = given(from_time=as_time(from_time, "from_time"), to_time=as_time(to_time, "to_time"))
     return {**times, **given(offsets=numbers, **fields)} or None
+
+
+def as_offsets(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
+    """By topic and partition."""
+    try:
+        return {topic: {str(number): at for number, at in places.items()} for topic, places in offsets.items()}
+    except AttributeError:
+        raise wrong("offsets", offsets, 'a dict of dicts: by topic and partition, like {"orders": {0: 5}}') from None

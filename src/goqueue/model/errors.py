@@ -17,6 +17,7 @@ GoQueueError
 │   ├── UnknownOperation      no such route, method or operation code
 │   ├── UnknownPartition
 │   ├── UnknownProducer       an id that was never given out, or was forgotten: initialise again
+│   ├── UnknownReader         no named reader of this name: put one first
 │   ├── UnknownRedrive
 │   ├── UnknownSchedule
 │   ├── UnknownTopic
@@ -162,6 +163,10 @@ class UnknownPartition(NotFound):
 
 class UnknownProducer(NotFound):
     code = "unknown_producer"
+
+
+class UnknownReader(NotFound):
+    code = "unknown_reader"
 
 
 class UnknownRedrive(NotFound):

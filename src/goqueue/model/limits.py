@@ -106,6 +106,14 @@ MAX_MESSAGES_PER_REQUEST: Final = 10_000
 MAX_READ_MESSAGES: Final = 1000
 """Messages one JSON reply may carry."""
 
+# Named readers
+MAX_READERS: Final = 10_000
+MAX_READER_TOPICS: Final = 1000
+"""Of one reader."""
+MAX_READER_OFFSETS: Final = 200_000
+"""Of all readers together; one for each topic and partition a reader has."""
+MAX_LISTED_READERS: Final = 1000
+
 # Groups
 MAX_GROUP_NAME: Final = 255
 MAX_GROUPS: Final = 10_000
@@ -258,8 +266,8 @@ LETTERS_AT_ONCE: Final = 256
 MAX_LETTERS_LOOKED_AT: Final = 10_000
 """Of which one reply tells those that match."""
 MAX_PAGE_BYTES: Final = 3 * MIB
-"""A page of schedules, or of dead letters, as JSON, unless it has only one: over gRPC it is smaller, and clients there
-take 4 MiB unless they are told otherwise."""
+"""A page of schedules, readers or dead letters, as JSON, unless it has only one: over gRPC it is smaller, and clients
+there take 4 MiB unless they are told otherwise."""
 MAX_FILTER_OFFSETS: Final = 1000
 MAX_FILTER_HEADERS: Final = 16
 

@@ -17,6 +17,8 @@ CLIENT_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{limits.MAX_CLIENT_ID}}}$"
 TRANSACTION_PATTERN: Final = r"^txn-[0-9]{1,19}$"
 TRANSACTION_NAME_PATTERN: Final = rf"^[A-Za-z0-9._:-]{{1,{limits.MAX_TRANSACTIONAL_ID}}}$"
 """Of transactional ids, and of names that transactions are begun under."""
+READER_PATTERN: Final = TRANSACTION_NAME_PATTERN
+"""The same jobs have both."""
 DLQ_SUFFIX: Final = ".dlq"
 TOPIC_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{limits.MAX_TOPIC_NAME}}}(\{DLQ_SUFFIX})?$"
 """A name of the full length may have the ending of a dead-letter topic behind it, and nothing else."""
@@ -66,6 +68,15 @@ def check_transaction_name(name: str) -> None:
     if not _TRANSACTION_NAME.fullmatch(name):
         raise InvalidRequest(
             f"{name[:80]!r} cannot name transactions: use letters, digits, '.', '_', ':' and '-', at most "
+            f"{limits.MAX_TRANSACTIONAL_ID} of them"
+        )
+
+
+def check_reader_name(name: str) -> None:
+    """Refuse what cannot name a reader."""
+    if not _TRANSACTION_NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidRequest(
+            f"{name[:80]!r} cannot name a reader: use letters, digits, '.', '_', ':' and '-', at most "
             f"{limits.MAX_TRANSACTIONAL_ID} of them"
         )
 

@@ -105,10 +105,11 @@ def locate(extents: Extents, bound: Bound, at_time: Callable[[str, int], dict[in
 
 def keep_start(client: Client, name: str, start: Position) -> Position:
     """Where the reader of this name began: what is said now, or what was said first."""
+    if not start.offsets:  # nothing matches its pattern yet
+        return start
     offsets = {topic: {str(number): at for number, at in places.items()} for topic, places in start.offsets.items()}
     kept = client.call("put_reader", name=name, offsets=offsets, if_absent=True)["offsets"]
-    found = {topic: {int(number): at for number, at in places.items()} for topic, places in kept.items()}
     return Position(
-        {topic: start.ids[topic] for topic in found if topic in start.ids},
-        {topic: places for topic, places in found.items() if topic in start.ids},
+        start.ids,
+        {topic: {number: kept[topic][str(number)] for number in places} for topic, places in start.offsets.items()},
     )

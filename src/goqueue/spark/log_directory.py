@@ -22,6 +22,7 @@ from goqueue.io.disk import Disk
 from goqueue.io.read_only import ReadOnlyDisk
 from goqueue.machine.replay import Replay
 from goqueue.machine.shape import Machine
+from goqueue.metadata.readers import Readers
 from goqueue.metadata.topics import Topics
 from goqueue.model import limits
 from goqueue.model.errors import DamagedData, InvalidRequest
@@ -101,7 +102,7 @@ class DataDirectory:
         self._coordinator = Transactions()
         self._replay(TRANSACTIONS_LOG, self._coordinator)
         topics = Topics()
-        if not self._replay(METADATA_LOG, topics, ProducerRegistry()):
+        if not self._replay(METADATA_LOG, topics, ProducerRegistry(), Readers()):
             raise InvalidRequest(
                 f"{path} is no data directory: it has no meta/{METADATA_LOG}; name the directory a broker was started "
                 "with, or a copy of all of it"

@@ -65,9 +65,9 @@ class SourceOptions(NamedTuple):
     isolation: Isolation
     reader_name: str | None
     push_filters: bool
+    json_values: Literal["fail", "null"] | None
+    """What becomes of values that are not what was said; None: values are bytes."""
     value_schema: str | None
-    """A JSON schema; None: values stay bytes."""
-    bad_values: Literal["fail", "null"]
 
 
 class SinkOptions(NamedTuple):
@@ -312,12 +312,10 @@ def source_options(given: Mapping[str, str], *, is_stream: bool) -> SourceOption
                 raise InvalidRequest(f"{name} is for batch reads; a stream has no end")
     if end.word == EARLIEST:
         raise InvalidRequest("endingOffsets is earliest: nothing would be read; it is latest, or offsets")
-    if "value.schema" in found and found.get("value.format") != "json":
-        raise InvalidRequest("value.schema is for values in JSON; set value.format to json as well")
-    if found.get("value.format") == "json" and "value.schema" not in found:
-        raise InvalidRequest(
-            "value.format is json; set value.schema to a JSON schema, or to the path of a file with one"
-        )
+    is_json = found.get("value.format") == "json"
+    for name in ("value.schema", "value.bad"):
+        if name in found and not is_json:
+            raise InvalidRequest(f"{name} is for values in JSON; set value.format to json as well")
     if "minOffsetsPerTrigger" in found and found["minOffsetsPerTrigger"] > found.get(
         "maxOffsetsPerTrigger", limits.MAX_OFFSET
     ):
@@ -338,8 +336,8 @@ def source_options(given: Mapping[str, str], *, is_stream: bool) -> SourceOption
         isolation=found.get("isolation", "read_committed"),
         reader_name=found.get("readerName"),
         push_filters=found.get("pushFilters", False),
+        json_values=found.get("value.bad", "fail") if is_json else None,
         value_schema=found.get("value.schema"),
-        bad_values=found.get("value.bad", "fail"),
     )
 
 

@@ -116,9 +116,11 @@ def admit(start: Position, end: Position, most: int, cost: Mapping[str, float] |
         most = total if price <= most else max(1, int(total * most / price))
     if total <= most:
         return end
-    shares = [most * each.size // total for each in ahead]
+    least = 1 if most >= len(ahead) else 0
+    spare = max(1, total - least * len(ahead))
+    shares = [least + (most - least * len(ahead)) * (each.size - least) // spare for each in ahead]
     left = most - sum(shares)
-    for at in sorted(range(len(ahead)), key=lambda i: (shares[i] > 0, -ahead[i].size)):
+    for at in sorted(range(len(ahead)), key=lambda i: -ahead[i].size):
         if not left:
             break
         if shares[at] < ahead[at].size:

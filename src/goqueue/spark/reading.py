@@ -5,11 +5,11 @@ The driver plans: which offsets, in how many parts. Tasks read them (`spark.fetc
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -24,6 +24,7 @@ from goqueue.model.errors import InvalidRequest
 from goqueue.spark import asking
 from goqueue.spark.asking import Extents
 from goqueue.spark.fetching import DataLost, fetch
+from goqueue.spark.filters import Narrowing, narrow
 from goqueue.spark.options import LATEST, SourceOptions
 from goqueue.spark.places import Position, Stretch, admit, split, stretches
 from goqueue.spark.rows import Place, Rows
@@ -45,7 +46,7 @@ def read(options: SourceOptions, schema: StructType, partition: InputPartition) 
     """What a task does."""
     if not isinstance(partition, Part):  # Spark's own, when there is nothing to read
         return
-    stretch, rows = partition.stretch, Rows(schema)
+    stretch, rows = partition.stretch, Rows(schema, options.json_values)
     place = Place(stretch.topic, stretch.partition)
     blocks = fetch(
         options.address,
@@ -63,8 +64,10 @@ class BatchReader(DataSourceReader):
     """What is there now, or between two places."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        Rows(schema, options.json_values)  # what it refuses is told here, not by a task
         self._options = options
         self._schema = schema
+        self.narrowing = Narrowing()
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
@@ -72,11 +75,19 @@ class BatchReader(DataSourceReader):
             extents = asking.survey(client, options.subscription, options.isolation)
             start = asking.resolve(client, extents, options.start, what="startingOffsets")
             end = asking.resolve(client, extents, options.end, what="endingOffsets")
-        parts = split(stretches(start, end), least=options.min_partitions, most_records=options.max_records)
-        return [Part(each) for each in parts]
+        found = self.narrowing.of(stretches(start, end))
+        return [Part(each) for each in split(found, least=options.min_partitions, most_records=options.max_records)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(self._options, self._schema, partition)
+
+
+class FilteringReader(BatchReader):
+    """One that is told the conditions of a query. Spark refuses it in sessions that do not enable that."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        self.narrowing = narrow(filters)
+        return filters
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -89,6 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "the broker under it; Spark would ask again after a failure of the first batch, and lose what came "
                 "meanwhile"
             )
+        Rows(schema, options.json_values)
         self._options = options
         self._schema = schema
         self._client: Client | None = None

@@ -27,10 +27,10 @@ from goqueue.codec import Field
 from goqueue.codec.layout import HeaderColumns, Numbers, Pieces, RecordColumns
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.names import message_id
+from goqueue.spark.json_values import BadValues, JsonValues
 
-HEADERS: Final = ArrayType(
-    StructType([StructField("key", StringType(), False), StructField("value", BinaryType(), True)]), False
-)
+HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_TRACEPARENT: Final = "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
 NOTHING_HIDDEN: Final = array("q")
 
 
@@ -55,6 +55,8 @@ def _pieces(kind: pa.DataType, pieces: Pieces | None, count: int) -> pa.Array:
 def _moments(numbers: Numbers, count: int) -> pa.Array:
     """Milliseconds as Spark's microseconds; times that no calendar has become its last one."""
     found = _numbers(pa.int64(), numbers, count)
+    if found.null_count == count:  # as most of them are
+        return pa.nulls(count, pa.timestamp("us", tz="UTC"))
     found = pc.min_element_wise(pc.max_element_wise(found, -_LAST_MS, skip_nulls=False), _LAST_MS, skip_nulls=False)
     return pc.multiply(found, 1000).cast(pa.timestamp("us", tz="UTC"))
 
@@ -72,9 +74,9 @@ def _headers(found: HeaderColumns | None, count: int) -> pa.Array:
     total = len(found.names.bounds) // 4 - 1
     pairs = pa.StructArray.from_arrays(
         [_pieces(pa.string(), found.names, total), _pieces(pa.binary(), found.contents, total)],
-        fields=[pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())],
+        fields=[pa.field("key", pa.string()), pa.field("value", pa.binary())],
     )
-    kind = pa.list_(pa.field("element", pairs.type, nullable=False))
+    kind = pa.list_(pa.field("element", pairs.type))
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(found.bounds)], children=[pairs])
 
 
@@ -87,9 +89,13 @@ def _message_ids(place: Place, found: RecordColumns) -> pa.Array:
 def _trace_ids(found: RecordColumns) -> pa.Array:
     """Of the header that W3C has for it; nothing without one."""
     headers = _headers(found.headers, found.rows)
-    parents = pc.list_parent_indices(headers)
     pairs = headers.flatten()
-    is_trace = pc.equal(pairs.field("key"), "traceparent")
+    if not len(pairs):
+        return pa.nulls(found.rows, pa.string())
+    parents = pc.list_parent_indices(headers)
+    is_trace = pc.and_(
+        pc.equal(pairs.field("key"), "traceparent"), pc.match_substring_regex(pairs.field("value"), _TRACEPARENT)
+    )
     rows = parents.filter(is_trace)
     contents = pairs.field("value").filter(is_trace).cast(pa.string())
     ids = pc.utf8_slice_codeunits(contents, 3, 35)
@@ -163,13 +169,32 @@ def full_schema(*, include_headers: bool, value: DataType | None = None) -> Stru
     )
 
 
-class Rows:
-    """Makes batches of a schema: some of the columns, in any order."""
+def _name_of(place: Place, found: RecordColumns, row: int) -> str:
+    return message_id(place.topic, place.partition, memoryview(found.offsets).cast("q")[row])
 
-    def __init__(self, schema: StructType) -> None:
-        for field in schema.fields:
-            if field.name not in COLUMNS:
-                raise InvalidRequest(f"there is no column {field.name}; there are {', '.join(COLUMNS)}")
+
+def _check(field: StructField, json: BadValues | None) -> None:
+    if field.name not in COLUMNS:
+        raise InvalidRequest(f"there is no column {field.name}; there are {', '.join(COLUMNS)}")
+    if field.name == "value" and isinstance(field.dataType, StructType):
+        if json is None:
+            raise InvalidRequest("values are bytes; to read them into a struct, set value.format to json")
+    elif field.dataType != COLUMNS[field.name].kind:
+        raise InvalidRequest(
+            f"the column {field.name} is {COLUMNS[field.name].kind.simpleString()}, not "
+            f"{field.dataType.simpleString()}; give .schema() columns as they are, and cast them afterwards"
+        )
+
+
+class Rows:
+    """Makes batches of a schema: some of the columns, in any order. InvalidRequest for a schema that cannot be."""
+
+    def __init__(self, schema: StructType, json: BadValues | None = None) -> None:
+        self._parsed: dict[int, JsonValues] = {}
+        for at, field in enumerate(schema.fields):
+            _check(field, json)
+            if json is not None and isinstance(field.dataType, StructType):
+                self._parsed[at] = JsonValues(field.dataType, json)
         self.schema = to_arrow_schema(schema, timezone="UTC")
         self._columns = [COLUMNS[name] for name in schema.fieldNames()]
         self._keys = any(column.keys for column in self._columns)
@@ -192,4 +217,6 @@ class Rows:
             fields=self._fields,
         )
         arrays = [column.build(place, found) for column in self._columns]
+        for at, values in self._parsed.items():
+            arrays[at] = values.read(arrays[at], lambda row: _name_of(place, found, row))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)

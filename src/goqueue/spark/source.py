@@ -10,8 +10,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from goqueue.model.errors import InvalidRequest
+from goqueue.spark.json_values import struct_of
 from goqueue.spark.options import sink_options, source_options
-from goqueue.spark.reading import BatchReader, StreamReader
+from goqueue.spark.reading import BatchReader, FilteringReader, StreamReader
 from goqueue.spark.rows import full_schema
 from goqueue.spark.writing import BatchWriter, StreamWriter
 
@@ -25,10 +26,18 @@ class GoQueueSource(DataSource):
 
     def schema(self) -> StructType:
         options = source_options(self.options, is_stream=False)
-        return full_schema(include_headers=options.include_headers)
+        if options.json_values is None:
+            return full_schema(include_headers=options.include_headers)
+        if options.value_schema is None:
+            raise InvalidRequest(
+                "value.format is json; set value.schema to a JSON schema or the path of a file with one, or give "
+                "the value's struct by .schema()"
+            )
+        return full_schema(include_headers=options.include_headers, value=struct_of(options.value_schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(source_options(self.options, is_stream=False), schema)
+        options = source_options(self.options, is_stream=False)
+        return (FilteringReader if options.push_filters else BatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return StreamReader(source_options(self.options, is_stream=True), schema)

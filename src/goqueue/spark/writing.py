@@ -2,7 +2,7 @@
 
 Every task publishes in a transaction of its own, begun under one name, and leaves it open. When all tasks are done the
 driver commits the transactions of those that count, all at once, under a number that grows: the same number again does
-nothing, and what is open under the name and was not listed is aborted. A streaming query's name is its id, which
+nothing. Then what is still open under the name is aborted. A streaming query's name is its id, which
 outlives restarts, and its numbers are those of its batches; a batch write has a name of its own.
 """
 
@@ -199,17 +199,20 @@ def stage(options: SinkOptions, name: str, batches: Iterator[pa.RecordBatch]) ->
 
 
 def commit(address: Address, messages: Sequence[WriterCommitMessage | None], number: int) -> None:
+    """What counts, as one; then what failed attempts left open under the name is dropped, lest readers wait for it."""
     done = [each for each in messages if isinstance(each, TaskDone)]
     staged = [each.staged for each in done if each.staged is not None]
-    if not staged:
+    if not done:
         return
     with asking.connect(address) as client:
-        client.commit_many(
-            done[0].name,
-            number,
-            [each.transaction_id for each in staged],
-            messages={each.transaction_id: each.messages for each in staged},
-        )
+        if staged:
+            client.commit_many(
+                done[0].name,
+                number,
+                [each.transaction_id for each in staged],
+                messages={each.transaction_id: each.messages for each in staged},
+            )
+        client.abort_transactions(done[0].name)
 
 
 def abort(address: Address, name: str) -> None:

@@ -82,6 +82,10 @@ CODES: Final[dict[str, int]] = {
     "describe_transaction": 128,
     "transaction_stats": 129,
     "transaction_token": 130,
+    "put_reader": 140,
+    "get_reader": 141,
+    "list_readers": 142,
+    "delete_reader": 143,
 }
 """Name to code. Those that end in `_block` carry bytes of their own (`wire.blocks`, `wire.polls`, `wire.settles`), the
 others JSON."""

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from goqueue.spark.pipelines import lake as lakes
 from goqueue.spark.pipelines.failpoints import VARIABLE
 from goqueue.spark.pipelines.state import read_status
+from tests.chaos.spark_driver import QUICK_JAVA
 from tests.spark.pipelines.stage import Stage, staged
 
 
@@ -70,7 +71,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(stage: Stage) -> None:
             "--master",
             "local[2]",
         ],
-        env={**os.environ, VARIABLE: "lake-moved:2"},
+        env={**os.environ, VARIABLE: "lake-moved:2", "JDK_JAVA_OPTIONS": QUICK_JAVA},
         check=False,
         timeout=120,
     )

@@ -19,8 +19,9 @@ def stage(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def test_dead_letters_are_told_and_redriven_once(stage: Stage) -> None:
     stage.publish("jobs", 60, partitions=2, keys=4)
+    assert stage.run("deadletters", state="none", topic="jobs").figures["dead letters"] == 0
     with pytest.raises(UnknownTopic):
-        stage.run("deadletters", state="none", topic="jobs")
+        stage.run("deadletters", state="nowhere", topic="nowhere")
     with stage.client.consumer("workers", ["jobs"]) as consumer:
         for _, message in zip(range(60), consumer, strict=False):
             message.reject("too odd" if ("kind", b"odd") in message.headers else "too even")

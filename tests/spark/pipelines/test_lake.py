@@ -81,9 +81,11 @@ def test_small_files_become_one_also_when_that_is_cut_short(
 
 
 def test_a_topic_is_written_by_one_archive(spark: SparkSession, tmp_path: Path) -> None:
-    Lake(spark, str(tmp_path), "a").claim(["orders"], "/state/a")
-    Lake(spark, str(tmp_path), "a").claim(["orders"], "/state/a")
-    with pytest.raises(Conflict, match=r"orders is archived in .* already, by the run whose state is /state/a on"):
-        Lake(spark, str(tmp_path), "b").claim(["events", "orders"], "/state/b")
     with pytest.raises(NotFound, match="nothing of orders"):
         lakes.read(spark, str(tmp_path), ["orders"])
+    Lake(spark, str(tmp_path), "a", "/state/a").publish(0, batch(spark, 0))
+    Lake(spark, str(tmp_path), "a", "/state/a").claim(["orders"])
+    other = Lake(spark, str(tmp_path), "b", "/state/b")
+    with pytest.raises(Conflict, match=r"orders is archived in .* already, by the run whose state is /state/a on"):
+        other.publish(0, batch(spark, 0))
+    assert counts(spark, tmp_path) == (10, 10)

@@ -52,6 +52,7 @@ STATUSES = {
     "UnknownOperation": 404,
     "UnknownPartition": 404,
     "UnknownProducer": 404,
+    "UnknownReader": 404,
     "UnknownRedrive": 404,
     "UnknownSchedule": 404,
     "UnknownTopic": 404,

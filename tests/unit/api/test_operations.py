@@ -103,7 +103,7 @@ def test_a_request_with_an_unknown_field_is_refused(operation: Operation) -> Non
 def test_what_is_answered_while_stopping_changes_nothing(operation: Operation) -> None:
     if operation.while_stopping:
         assert operation.method == "GET"
-    assert operation.has_body == (operation.method in ("POST", "PATCH"))
+    assert operation.has_body == (operation.method in ("POST", "PUT", "PATCH"))
 
 
 @every_operation

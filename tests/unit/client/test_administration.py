@@ -31,6 +31,7 @@ from goqueue.model.errors import (
     TopicExists,
     UnknownDelay,
     UnknownGroup,
+    UnknownReader,
     UnknownRedrive,
     UnknownSchedule,
     UnknownTopic,
@@ -143,6 +144,10 @@ USES = (
     use("reset_offsets", "billing", topic="orders", offset=5),
     use("reset_offsets", "billing", topic="orders", time=NEW_YEAR),
     use("reset_offsets", "billing", topic="orders", ago=90.5, partition=0, dry_run=True),
+    use("put_reader", "nightly", {"orders": {0: 5}}, if_absent=True),
+    use("get_reader", "nightly"),
+    use("list_readers", limit=5, next="nightly"),
+    use("delete_reader", "nightly"),
     use("ack_handles", "h", consumer_id="w"),
     use("ack_handles", ["h", "i"]),
     use("ack_handles", "h", group="billing", consumer_id="w"),
@@ -341,6 +346,10 @@ def test_whatever_an_argument_is_only_errors_of_this_tree_are_raised(tmp_path: P
         (use("create_topic", "events", backoff={"factor": 0}), "backoff.factor is 0, which is less than 1"),
         (use("create_topic", "events", dlq_enabled="false"), "dlq_enabled is 'false', which is text"),
         (use("offsets", "orders", time="x"), "time: 'x' is no time"),
+        (use("put_reader", "nightly", {"orders": 5}), "offsets is {'orders': 5}; it is a dict of dicts"),
+        (use("put_reader", "nightly", {}), "offsets has fewer than 1 entries"),
+        (use("put_reader", "nightly", {"orders": {0: -1}}), "offsets"),
+        (use("put_reader", "night/ly", {"orders": {0: 0}}), "'night/ly' cannot name a reader"),
         (use("reset_offsets", "g", topic="orders", offset=-1), "offset is -1; it is a whole number"),
         (use("reset_offsets", "g", topic="orders", offset=1 << 62), "offset is 4611686018427387904; it is"),
         (use("move_delayed", "orders", partition=0, offset=0, deliver_at="x"), "deliver_at: 'x' is no time"),
@@ -416,6 +425,29 @@ def test_a_group_is_described_moved_and_deleted(tmp_path: Path) -> None:
             assert (await admin.delete_group("billing")).deleted
             with pytest.raises(UnknownGroup):
                 await admin.describe_group("billing")
+
+    run(go())
+
+
+def test_a_reader_keeps_where_it_began_until_it_is_deleted(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with administered(tmp_path, partitions=2) as admin:
+            await admin._ask("publish", shapes.PublishResult, topic="orders", value="a", partition=0)
+            put = await admin.put_reader("nightly", {"orders": {0: 1}}, if_absent=True)
+            assert (put.name, put.created, put.offsets) == ("nightly", True, {"orders": {"0": 1}})
+            more = await admin.put_reader("nightly", {"orders": {0: 0, 1: 0}}, if_absent=True)
+            assert (more.created, more.offsets) == (False, {"orders": {"0": 1, "1": 0}})
+            found = await admin.get_reader("nightly")
+            assert (found.offsets, found.created_at) == (more.offsets, put.created_at)
+            assert (await admin.put_reader("nightly", {"orders": {0: 0}})).offsets == {"orders": {"0": 0}}
+            await admin.put_reader("hourly", {"orders": {1: 0}})
+            page = await admin.list_readers(limit=1)
+            assert ([each.name for each in page.readers], page.next) == (["hourly"], "nightly")
+            rest = await admin.list_readers(next=page.next)
+            assert ([each.name for each in rest.readers], rest.next) == (["nightly"], UNSET)
+            assert (await admin.delete_reader("nightly")).deleted
+            with pytest.raises(UnknownReader):
+                await admin.get_reader("nightly")
 
     run(go())
 

@@ -53,7 +53,7 @@ def test_what_is_no_operation_with_fields_is_refused_before_it_is_sent(operation
     run(go())
 
 
-SAME_AGAIN = {"commit_many", "heartbeat", "metadata", "producer_heartbeat"}
+SAME_AGAIN = {"commit_many", "heartbeat", "metadata", "producer_heartbeat", "put_reader"}
 
 
 def test_only_what_changes_nothing_or_the_same_again_is_asked_twice() -> None:

@@ -8,6 +8,8 @@ from typing import Any, get_args
 import msgspec
 
 from goqueue.machine.replay import SNAPSHOT_BEGINS, SNAPSHOT_ENDS
+from goqueue.metadata.reader_records import Event as ReaderEvent
+from goqueue.metadata.readers import Readers
 from goqueue.metadata.records import Event
 from goqueue.metadata.topics import Topics
 from goqueue.model import limits
@@ -15,11 +17,12 @@ from goqueue.model.settings import Fsync
 from goqueue.model.topic import CleanupPolicy, LanePolicy, OnExpiry, TopicSettings
 from goqueue.producers.registry import IdsReserved, ProducerRegistry
 from goqueue.storage.store import METADATA_LOG
+from tests.unit.metadata.test_reader_records import GOLDEN as GOLDEN_READERS
 from tests.unit.metadata.test_records import GOLDEN
 from tests.unit.producers.test_registry import GOLDEN as GOLDEN_IDS
 
 PAGE = (Path(__file__).parents[3] / "docs/internals/metadata.md").read_text(encoding="utf-8")
-EVENTS: tuple[Any, ...] = (*get_args(Event), IdsReserved)
+EVENTS: tuple[Any, ...] = (*get_args(Event), IdsReserved, *get_args(ReaderEvent))
 
 
 def section(heading: str) -> str:
@@ -36,7 +39,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def json_type(found: Any) -> str:
-    if isinstance(found, msgspec.inspect.StructType):
+    if isinstance(found, msgspec.inspect.StructType | msgspec.inspect.DictType):
         return "object"
     if isinstance(found, msgspec.inspect.EnumType):
         choices = [f"`{each.value}`" for each in found.cls]
@@ -64,7 +67,9 @@ def described(struct: type) -> list[tuple[str, str]]:
 
 def test_the_machines_are_those_of_the_code() -> None:
     before_sections = PAGE.partition("\n## ")[0]
-    assert [cells[0] for cells in rows(before_sections)] == [f"`{Topics.name}`", f"`{ProducerRegistry.name}`"]
+    assert [cells[0] for cells in rows(before_sections)] == [
+        f"`{machine.name}`" for machine in (Topics, ProducerRegistry, Readers)
+    ]
     assert f"`meta/{METADATA_LOG}`" in before_sections
 
 
@@ -101,4 +106,4 @@ def test_the_page_states_the_constants() -> None:
 
 def test_the_examples_are_the_golden_bytes() -> None:
     (block,) = re.findall(r"```text\n(.*?)```", section("Examples"), re.DOTALL)
-    assert [line.encode() for line in block.splitlines()] == [*GOLDEN, GOLDEN_IDS]
+    assert [line.encode() for line in block.splitlines()] == [*GOLDEN, GOLDEN_IDS, *GOLDEN_READERS]

@@ -36,6 +36,7 @@ CODES = {
     "UnknownOperation": "unknown_operation",
     "UnknownPartition": "unknown_partition",
     "UnknownProducer": "unknown_producer",
+    "UnknownReader": "unknown_reader",
     "UnknownRedrive": "unknown_redrive",
     "UnknownSchedule": "unknown_schedule",
     "UnknownTopic": "unknown_topic",

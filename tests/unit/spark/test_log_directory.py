@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from goqueue.model.errors import DamagedData, InvalidRequest
+from goqueue.server.embedded import EmbeddedBroker
 from goqueue.spark.log_directory import DataDirectory, PartitionLog
 from goqueue.storage.store import METADATA_LOG
 from tests.support.planted_directory import HOUR_MS, T0, PlantedDirectory, messages, segment_files
@@ -25,10 +26,21 @@ def test_living_topics_are_those_of_the_metadata_log_and_nothing_is_changed(tmp_
         planted.topic("orders", 3)
         planted.topic("gone")
         planted.delete("gone")
-        before = files(tmp_path)
         directory = DataDirectory(str(tmp_path))  # beside the process that holds the lock
         assert {name: topic.partitions for name, topic in directory.topics.items()} == {"orders": 3}
-        assert files(tmp_path) == before
+    before = files(tmp_path)
+    assert DataDirectory(str(tmp_path)).topics.keys() == {"orders"}
+    assert files(tmp_path) == before
+
+
+def test_everything_a_broker_writes_into_its_metadata_log_is_known(tmp_path: Path) -> None:
+    with EmbeddedBroker(str(tmp_path)) as broker:
+        broker.call("create_topic", name="orders", num_partitions=3)
+        broker.call("init_producer")
+        broker.call("put_reader", name="stream", offsets={"orders": {"0": 0}})
+        broker.call("create_topic", name="gone")
+        broker.call("delete_topic", topic="gone")
+    assert DataDirectory(str(tmp_path)).topics.keys() == {"orders"}
 
 
 def test_a_directory_without_a_metadata_log_is_no_data_directory(tmp_path: Path) -> None:

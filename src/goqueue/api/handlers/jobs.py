@@ -1,13 +1,12 @@
 """What the broker does by itself: schedules, and redriving dead letters."""
 
-from collections.abc import Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from goqueue.api.handlers.publishing import to_record
-from goqueue.api.handlers.showing import show_content
+from goqueue.api.handlers.showing import fit_page, show_content
 from goqueue.api.refusals import refuse
 from goqueue.api.service import Service
 from goqueue.broker.letters import Letter, Place
@@ -27,20 +26,6 @@ from goqueue.wire import shapes
 
 _NO_PRODUCER: Final = None
 _ALL: Final = LetterFilter()
-
-T = TypeVar("T", bound=shapes.Reply)
-
-
-def _page(shown: Iterable[T]) -> list[T]:
-    """Those that fit into one reply, and the first in any case. Each is made only when its turn comes."""
-    page: list[T] = []
-    left = limits.MAX_PAGE_BYTES
-    for each in shown:
-        left -= len(msgspec.json.encode(each))
-        if page and left < 0:
-            break
-        page.append(each)
-    return page
 
 
 # --- schedules
@@ -69,7 +54,7 @@ async def list_schedules(service: Service, request: shapes.ListSchedules) -> sha
         if request.topic in (None, each.topic) and _place_of(each) >= begin
     ]
     schedules.sort(key=_place_of)
-    page = _page(map(_show_schedule, schedules[: request.limit]))
+    page = fit_page(map(_show_schedule, schedules[: request.limit]))
     end = len(page)
     return shapes.ScheduleList(
         schedules=page,
@@ -181,7 +166,7 @@ async def list_dead_letters(service: Service, request: shapes.ListDeadLetters, t
         number, _, offset = request.next.partition("-")
         begin = Place(int(number), int(offset))
     found, following = await letters.page(dlq, wanted, begin, request.limit)
-    page = _page(map(_show_letter, found))
+    page = fit_page(map(_show_letter, found))
     if len(page) < len(found):
         letter = found[len(page)]
         following = Place(letter.partition, letter.record.offset)

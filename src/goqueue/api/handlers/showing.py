@@ -1,20 +1,37 @@
-"""Records and members as JSON. Of a record, text where it is text, base64 where it is not."""
+"""Records and members as JSON, and pages of a list. Of a record, text where it is text, base64 where it is not."""
 
 from base64 import b64encode
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec import UNSET
 
 from goqueue.broker.attend import Row
 from goqueue.broker.coordination import View
 from goqueue.broker.poll import Polled
 from goqueue.delivery.handles import Handle, HandleKey
+from goqueue.model import limits
 from goqueue.model.names import message_id
 from goqueue.model.record import Extension, Record
 from goqueue.model.times import show_time
 from goqueue.wire import shapes
 
 _NO_EXTENSION: Final = Extension()
+
+T = TypeVar("T", bound=shapes.Reply)
+
+
+def fit_page(shown: Iterable[T]) -> list[T]:
+    """Those that fit into one reply, and the first in any case. Each is made only when its turn comes."""
+    page: list[T] = []
+    left = limits.MAX_PAGE_BYTES
+    for each in shown:
+        left -= len(msgspec.json.encode(each))
+        if page and left < 0:
+            break
+        page.append(each)
+    return page
 
 
 def show_read(topic: str, partition: int, record: Record) -> shapes.ReadMessage:

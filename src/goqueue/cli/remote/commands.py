@@ -35,6 +35,7 @@ COMMANDS: Final[dict[str, str]] = {
     "consume": "Read a topic, or take its messages as a member of a group.",
     "message": "Ack, nack, release, reject or extend messages by their receipt handles.",
     "group": "Look at consumer groups, their lag and offsets; reset or delete them.",
+    "reader": "Where jobs that read without a group began: look at it, set it, forget it.",
     "delay": "List, look at, cancel and reschedule messages that are not due yet.",
     "schedule": "Have messages published again and again.",
     "dlq": "Look at dead letters and publish them again.",

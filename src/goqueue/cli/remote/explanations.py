@@ -17,6 +17,7 @@ from goqueue.model.errors import (
     RequestTimeout,
     UnknownGroup,
     UnknownMember,
+    UnknownReader,
     UnknownRedrive,
     UnknownSchedule,
     UnknownTopic,
@@ -50,6 +51,7 @@ _TYPED_IN: Final = {
     ("abort_transaction", "transaction_id"): "ID",
     ("describe_transaction", "transaction"): "ID",
     ("list_transactions", "name"): "--name",
+    ("put_reader", "offsets"): "TOPIC:PARTITION:OFFSET",
     ("transaction_token", "name"): "NAME",
 }
 """The same, where it depends on the operation."""
@@ -80,14 +82,15 @@ async def explain(error: GoQueueError, fields: dict[str, Any], look_up: LookUp, 
     """A better error of the same class, or the same one. Never fails itself."""
     try:
         if isinstance(error, UnknownTopic):
-            asked = str(fields.get("topic") or (fields.get("topics") or [""])[0] or fields.get("name") or "")
-            return await _unknown(error, asked, "topic", look_up, "list_topics", "topics")
+            return await _unknown(error, _asked_topic(fields), "topic", look_up, "list_topics", "topics")
         if isinstance(error, UnknownGroup) and not isinstance(error, UnknownMember):
             return await _unknown(error, str(fields.get("group", "")), "group", look_up, "list_groups", "groups")
     except GoQueueError:
         return error
     if isinstance(error, UnknownSchedule):
         return type(error)(f"{error}; goqueue-cli schedule list shows those there are")
+    if isinstance(error, UnknownReader):
+        return type(error)(f"{error}; goqueue-cli reader list shows those there are")
     if isinstance(error, UnknownRedrive):
         return type(error)(f"{error}; the id is what dlq redrive answered")
     if isinstance(error, UnknownTransaction):
@@ -95,6 +98,14 @@ async def explain(error: GoQueueError, fields: dict[str, Any], look_up: LookUp, 
     if isinstance(error, InvalidRequest) and error.field is not None:
         return rename(error, _TYPED_IN.get((operation, error.field)) or _typed_as(error.field), fields)
     return error
+
+
+def _asked_topic(fields: dict[str, Any]) -> str:
+    """Nothing if it may be one of several: the broker's words say which."""
+    offsets = fields.get("offsets")
+    if offsets and not fields.get("topic"):
+        return str(next(iter(offsets))) if len(offsets) == 1 else ""
+    return str(fields.get("topic") or (fields.get("topics") or [""])[0] or fields.get("name") or "")
 
 
 def _typed_as(field: str) -> str:

@@ -30,6 +30,10 @@ def groups(incomplete: str) -> list[str]:
     return _known("list_groups", "groups", incomplete)
 
 
+def readers(incomplete: str) -> list[str]:
+    return _known("list_readers", "readers", incomplete, "name")
+
+
 def transactions(incomplete: str) -> list[str]:
     return _known("list_transactions", "transactions", incomplete, "transaction_id")
 
@@ -64,6 +68,8 @@ def _argument(metavar: str, help: str, complete: Any = None) -> Any:
 Topic = Annotated[str, _argument("TOPIC", "The topic.", topics)]
 NewTopic = Annotated[str, _argument("TOPIC", "Its name: letters, digits, '.', '_' and '-'.")]
 Group = Annotated[str, _argument("GROUP", "The group.", groups)]
+Reader = Annotated[str, _argument("NAME", "The reader's name.", readers)]
+NewReader = Annotated[str, _argument("NAME", "Its name: letters, digits, '.', '_', ':' and '-'.", readers)]
 Schedule = Annotated[str, _argument("ID", "The schedule's id, as `schedule list` shows it.")]
 Redrive = Annotated[str, _argument("ID", "The redrive's id, as `dlq redrive` answered it.")]
 Transaction = Annotated[str, _argument("ID", "The transaction's id, as `txn list` shows it.", transactions)]

@@ -24,11 +24,10 @@ def _pipelines() -> "dict[str, Pipeline]":
     try:
         from goqueue.spark.pipelines.table import PIPELINES
     except ModuleNotFoundError as error:
-        if str(error.name).startswith("goqueue"):
+        missing = str(error.name).partition(".")[0]
+        if missing == "goqueue":
             raise
-        raise Unavailable(
-            f"pipelines need Spark ({error.name} is missing); run: pip install 'goqueue[spark]'"
-        ) from None
+        raise Unavailable(f"pipelines need Spark ({missing} is missing); run: pip install 'goqueue[spark]'") from None
     return PIPELINES
 
 

@@ -27,6 +27,7 @@ from goqueue.client.fields import (
     as_handles,
     as_ids,
     as_message,
+    as_offsets,
     as_place,
     as_time,
     given,
@@ -40,7 +41,8 @@ from goqueue.wire.shapes.transactions import StateName
 
 
 class Administration(ABC):
-    """Topics, groups, settling by handle, delays, schedules, dead letters, transactions, statistics, the broker."""
+    """Topics, groups, named readers, settling by handle, delays, schedules, dead letters, transactions, statistics, the
+    broker."""
 
     @abstractmethod
     def _ask(self, operation: str, reply: type[Answer], /, **fields: Any) -> Answer:
@@ -228,6 +230,31 @@ class Administration(ABC):
             **given(partition=partition),
             **as_place(to=to, offset=offset, time=time, ago=ago),
         )
+
+    # ------------------------------------------------------------------ named readers
+
+    def put_reader(
+        self, name: str, offsets: Mapping[str, Mapping[int, int]], *, if_absent: bool = False
+    ) -> shapes.ReaderPut:
+        """Keep where a reader without a group begins, by topic and partition; the reply is what is kept after that.
+
+        It is all that the reader has. With `if_absent` what it has stays, partition by partition, and only others are
+        added: whoever comes first has said it for all. UnknownTopic or UnknownPartition if there is none,
+        OffsetOutOfRange behind the end of a partition, Conflict if there are too many.
+        """
+        return self._ask("put_reader", shapes.ReaderPut, name=name, offsets=as_offsets(offsets), if_absent=if_absent)
+
+    def get_reader(self, name: str) -> shapes.ShownReader:
+        """Where a named reader began. UnknownReader if there is none."""
+        return self._ask("get_reader", shapes.ShownReader, name=name)
+
+    def list_readers(self, *, limit: int = 100, next: str | UnsetType | None = None) -> shapes.ReaderList:
+        """The named readers. `next` is that of a page."""
+        return self._ask("list_readers", shapes.ReaderList, limit=limit, **given(next=next))
+
+    def delete_reader(self, name: str) -> shapes.ReaderDeleted:
+        """Forget a named reader. UnknownReader if there is none."""
+        return self._ask("delete_reader", shapes.ReaderDeleted, name=name)
 
     # ------------------------------------------------------------------ settling by handle
 

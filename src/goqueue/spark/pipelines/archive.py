@@ -38,9 +38,9 @@ def run(run: Run) -> Summary:
             figures={"messages at most": sum(each.size for each in ahead), "lake": options["lake"]},
             tables=[Table("would be archived", ("topic", "partition", "from", "to", "offsets"), list(rows))],
         )
-    lake = Lake(run.spark, options["lake"], run.state.id)
+    lake = Lake(run.spark, options["lake"], run.state.id, str(run.state.path))
+    lake.claim(end.offsets)
     lake.recover()
-    lake.claim(end.offsets, str(run.state.path))
     archiving = _Archiving(run, lake)
     run.progress.begin("archiving", None if options["follow"] else sum(each.size for each in ahead))
     archiving.stream()

@@ -24,6 +24,7 @@ from goqueue.spark.pipelines import lake as lakes
 from goqueue.spark.pipelines.frame import Option, Pipeline, Run, Summary, Table
 from goqueue.spark.pipelines.hours import Hour, plot
 from goqueue.spark.pipelines.report import page
+from goqueue.spark.pipelines.state import for_spark
 from goqueue.spark.pipelines.watching import watched
 
 REPORT: Final = "report.html"
@@ -70,6 +71,7 @@ class _Audit:
 
     @property
     def _spark(self) -> SparkSession:
+        """A dry run does without."""
         return self._run.spark
 
     def plan(self) -> Summary:
@@ -97,8 +99,8 @@ class _Audit:
         at = self._run.state.path / FINDINGS
         ordered = frame.coalesce(1).sortWithinPartitions("topic", "partition", "first_offset", "kind")
         write = ordered.write.mode("overwrite")
-        watched(self._spark, self._run.progress, offsets, lambda: write.json(at.as_uri()))
-        found = self._spark.read.schema(findings.SCHEMA).json(at.as_uri())
+        watched(self._spark, self._run.progress, offsets, lambda: write.json(for_spark(at)))
+        found = self._spark.read.schema(findings.SCHEMA).json(for_spark(at))
         counts = found.groupBy("topic", "partition", "kind").agg(f.count("*").alias("findings")).collect()
         return Found(counts, found.orderBy("topic", "partition", "first_offset").limit(_SAMPLE).collect())
 

@@ -56,9 +56,12 @@ class Published(NamedTuple):
 class Lake:
     """As one archive sees it: it touches no file of another."""
 
-    def __init__(self, spark: SparkSession, root: str, archive: str) -> None:
+    def __init__(self, spark: SparkSession, root: str, archive: str, where: str = "") -> None:
+        """`where` is told to those who would write the same topics."""
         self._spark = spark
         self._archive = archive
+        self._where = where
+        self._claimed: set[str] = set()
         self._journal = f"{_OWN}/{archive}"
         self._staging = f"{_OWN}/staging/{archive}"
         self.files = Files(spark, root)
@@ -74,19 +77,20 @@ class Lake:
         self._carry_out(self._last)
         self.files.delete(self._staging)
 
-    def claim(self, topics: Iterable[str], where: str) -> None:
+    def claim(self, topics: Iterable[str]) -> None:
         """Conflict when another archive writes one of the topics here: there would be two of each message."""
-        for topic in topics:
+        for topic in {*topics} - self._claimed:
             path = f"{_OWN}/owners/{topic}"
             if not self.files.exists(path):
-                owner = Owner(self._archive, f"{where} on {socket.gethostname()}")
-                self.files.create(path, msgspec.json.encode(owner))
+                made = Owner(self._archive, f"{self._where} on {socket.gethostname()}")
+                self.files.create(path, msgspec.json.encode(made))
             owner = msgspec.json.decode(self.files.read(path), type=Owner)
             if owner.archive != self._archive:
                 raise Conflict(
                     f"{topic} is archived in {self.files.root} already, by the run whose state is {owner.where}; go on "
                     "with that one (--state), or choose another lake"
                 )
+            self._claimed.add(topic)
 
     def publish(self, batch: int, frame: DataFrame) -> Published:
         """The rows of a batch, once, however often it is asked for."""
@@ -99,6 +103,7 @@ class Lake:
         )
         failpoint("archive-staged")
         moves = self._moves(staged)
+        self.claim(target.partition("/")[0].removeprefix("topic=") for _, target in moves)
         rows = self._count([source for source, _ in moves])
         if moves:
             self._decide(Intent(self._last.number + 1, batch, moves, []))

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from goqueue import codec
 from goqueue.model.dead_letters import unpack_dead_letter
+from goqueue.model.errors import UnknownTopic
 from goqueue.model.names import dlq_name
 from goqueue.model.record import Record
 from goqueue.spark import asking
@@ -31,12 +32,15 @@ COLUMNS: Final = (
 
 
 def read_letters(spark: SparkSession, address: str, topic: str) -> DataFrame:
-    """Every dead letter of a topic that is still there. UnknownTopic when it has never had any."""
-    where = Address(address)
+    """Every dead letter of a topic that is still there. UnknownTopic when there is no such topic."""
+    where, nothing = Address(address), spark.createDataFrame([], COLUMNS)
     with asking.connect(where) as client:
-        extents = asking.survey(client, Subscription((dlq_name(topic),)), "read_committed")
+        client.list_dead_letters(topic, limit=1)  # it waits for those that have just died
+        try:
+            extents = asking.survey(client, Subscription((dlq_name(topic),)), "read_committed")
+        except UnknownTopic:  # it is made when the first one dies
+            return nothing
     found = split(stretches(extents.start, extents.end), least=spark.sparkContext.defaultParallelism, most_records=None)
-    nothing = spark.createDataFrame([], COLUMNS)
     kind = to_arrow_schema(nothing.schema, timezone="UTC")
 
     def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -26,6 +26,8 @@ class Progress:
         self.doing = ""
         self.done = 0
         self.total: int | None = None
+        self._said = 0
+        """How many rows the last line was about."""
         self._save = save
         self._clock = clock
         self._begun = self._told = self._saved = clock()
@@ -41,6 +43,7 @@ class Progress:
     def begin(self, doing: str, total: int | None = None) -> None:
         self.end()
         self.doing, self.done, self.total = doing, 0, total
+        self._said = 0
         self._begun = self._told = self._clock()
         if self._is_watched:
             columns = (
@@ -71,13 +74,14 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
-        elif self.doing and self.done:
+        elif self.doing and self.done != self._said:
             self._say()
         if self.doing:
             self._save(self)
         self.doing = ""
 
     def _say(self) -> None:
+        self._said = self.done
         of = "" if self.total is None else f" of {self.total:,}"
         self._stream.write(f"{self.doing}: {self.done:,}{of} rows, {self.rate:,.0f}/s\n")
         self._stream.flush()

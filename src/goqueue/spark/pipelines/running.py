@@ -28,6 +28,8 @@ _STDERR: Final = 2
 _SAYS_IT_TWICE: Final = "SQLQueryContextLogger"
 """PySpark's: it prints what is raised, with Java's trace of where."""
 _JAVA_TRACE: Final = re.compile(r"\n\tat |\n\nJVM stacktrace|\n=== Streaming Query ===")
+_OURS: Final = re.compile(r"^goqueue\.[\w.]+: ")
+"""What Python puts before the text of an error of ours."""
 _TRACEBACK: Final = "Traceback (most recent call last):\n"
 
 
@@ -95,6 +97,8 @@ def _run(
             made = spark or _session(f"goqueue {pipeline.name}", master, log)
             stopping.listen()
             stopping.instead(made.sparkContext.cancelAllJobs)
+            if stopping.is_asked:
+                raise RunFailed("it was stopped while Spark started")
             return made
 
         run = Run(start_spark, options, is_dry, directory, progress, status.counters, stopping)
@@ -127,7 +131,7 @@ def _session(app: str, master: str | None, log: Path) -> "SparkSession":
 
     Where spark-submit has started it, it speaks where that says.
     """
-    from goqueue.spark.session import session
+    from goqueue.spark.sessions import session
 
     logging.getLogger(_SAYS_IT_TWICE).setLevel(logging.CRITICAL)
     if _SUBMITTED in os.environ:
@@ -151,5 +155,5 @@ def _told(error: BaseException) -> str:
     text = _JAVA_TRACE.split(text)[0].strip()
     if _TRACEBACK in text:
         lines = [line for line in text.partition(_TRACEBACK)[2].splitlines() if line and not line[0].isspace()]
-        text = lines[0] if lines else text
+        text = _OURS.sub("", lines[0]) if lines else text
     return text

@@ -27,8 +27,10 @@ class Stopping:
         return self._event.is_set()
 
     def instead(self, stop: Callable[[], object]) -> None:
-        """Do this when the end is asked for."""
+        """Do this when the end is asked for; at once, if it was."""
         self._stop = stop
+        if self.is_asked:
+            stop()
 
     def wait(self, seconds: float) -> bool:
         """For so long, or until the end is asked for."""

@@ -106,6 +106,7 @@ from goqueue.wire.shapes.messages import (
     Sequence,
     TopicMessages,
 )
+from goqueue.wire.shapes.readers import ListReaders, PutReader, ReaderDeleted, ReaderList, ReaderPut, ShownReader
 from goqueue.wire.shapes.stats import (
     AskDelayStats,
     AskStats,
@@ -217,6 +218,7 @@ __all__ = [
     "LetterOrigin",
     "ListDeadLetters",
     "ListDelayed",
+    "ListReaders",
     "ListSchedules",
     "ListTopics",
     "ListTransactions",
@@ -256,8 +258,12 @@ __all__ = [
     "PublishBatch",
     "PublishResult",
     "PublishResults",
+    "PutReader",
     "ReadMessage",
     "ReadPartition",
+    "ReaderDeleted",
+    "ReaderList",
+    "ReaderPut",
     "RebalanceStats",
     "RedriveStarted",
     "Reject",
@@ -272,6 +278,7 @@ __all__ = [
     "Settled",
     "ShownFilter",
     "ShownMessage",
+    "ShownReader",
     "ShownRedrive",
     "ShownRun",
     "ShownSchedule",

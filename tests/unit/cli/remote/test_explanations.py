@@ -36,6 +36,13 @@ def test_an_unknown_name_is_guessed_or_a_few_are_named() -> None:
     assert str(explained(UnknownGroup("?"), ["billing"], group="x")) == "there is no group 'x'; there is: billing"
 
 
+def test_of_offsets_the_topic_is_guessed_if_there_is_one() -> None:
+    near = explained(UnknownTopic("?"), ["orders"], name="nightly", offsets={"ordres": {"0": 1}})
+    assert str(near) == "there is no topic 'ordres'; did you mean orders?"
+    several = {"orders": {"0": 1}, "ordres": {"0": 1}}
+    assert str(explained(UnknownTopic("?"), ["orders"], name="nightly", offsets=several)) == "?"
+
+
 def test_where_nothing_can_be_looked_up_the_error_stays() -> None:
     error = UnknownTopic("there is no topic")
     assert explained(error, [], topic="x") is error

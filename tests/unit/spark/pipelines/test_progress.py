@@ -17,11 +17,11 @@ def test_a_line_comes_now_and_then_and_at_the_end() -> None:
     progress.advance(400)
     now[0] = 10.0
     progress.advance(500)
+    progress.advance(0)
     progress.begin("counting")
     progress.end()
     assert stream.getvalue().splitlines() == [
         "copying: 500 of 1,000 rows, 100/s",
-        "copying: 1,000 of 1,000 rows, 100/s",
         "copying: 1,000 of 1,000 rows, 100/s",
     ]
     assert saved[0] == ("copying", 0, 1000)

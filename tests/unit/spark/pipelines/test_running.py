@@ -13,6 +13,9 @@ from goqueue.spark.pipelines.running import RunFailed, run_pipeline
 from goqueue.spark.pipelines.state import home, read_status
 
 
+TRACE = "Traceback (most recent call last):\n  File x\n"
+
+
 def pipeline(work: Callable[[Run], Summary]) -> Pipeline:
     return Pipeline("copy", "Copy something.", (Option("topic", values.topic, "Which one.", required=True),), work)
 
@@ -64,11 +67,9 @@ def test_a_dry_run_leaves_nothing_behind(tmp_path: Path) -> None:
         (Conflict("no"), Conflict, "no"),
         (ValueError("bad\n\tat org.apache.Spark"), RunFailed, "bad"),
         (
-            RuntimeError(
-                "in a task:\nTraceback (most recent call last):\n  File x\nDataLost: gone\n\nJVM stacktrace:\nx"
-            ),
+            RuntimeError(f"in a task:\n{TRACE}goqueue.a.DataLost: gone\n\nJVM stacktrace:\nx"),
             RunFailed,
-            "DataLost: gone",
+            "gone",
         ),
     ],
 )

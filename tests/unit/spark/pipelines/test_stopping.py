@@ -25,3 +25,11 @@ def test_it_listens_again_after_somebody_else_did() -> None:
         stopping.listen()
         signal.raise_signal(signal.SIGINT)
         assert stopping.number == signal.SIGINT
+
+
+def test_what_is_to_be_done_is_done_at_once_when_the_end_was_asked_for_before() -> None:
+    stopped = threading.Event()
+    with Stopping() as stopping:
+        signal.raise_signal(signal.SIGTERM)
+        stopping.instead(stopped.set)
+        assert stopped.is_set()

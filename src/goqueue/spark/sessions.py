@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib.util import find_spec
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -30,19 +31,17 @@ def session(app: str = "goqueue", *, master: str | None = None, **settings: Any)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         os.environ["JAVA_HOME"] = find_java().home
-    builder: SparkSession.Builder = SparkSession.builder.appName(app)
-    master = master or os.environ.get("SPARK_MASTER") or ("local[*]" if "spark.master" not in _submitted() else None)
+    chosen: dict[str, bool | float | int | str | None] = {**_ALWAYS}
+    if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:  # then spark-submit says it
+        master = os.environ.get("SPARK_MASTER") or "local[*]"
     if master is not None:
-        builder = builder.master(master)
+        chosen["spark.master"] = master
         if master.startswith("local["):
-            cores = str(os.cpu_count() or 1)
-            for name, value in {**_LOCAL, "spark.sql.shuffle.partitions": cores}.items():
-                builder = builder.config(name, value)
-    given = {name.replace("__", "."): value for name, value in settings.items()}
-    for name, value in {**_ALWAYS, **given}.items():
-        builder = builder.config(name, value)
-    made = builder.getOrCreate()
-    register(made)
+            chosen |= {**_LOCAL, "spark.sql.shuffle.partitions": str(os.cpu_count() or 1)}
+    chosen |= {name.replace("__", "."): str(value) for name, value in settings.items()}
+    made = SparkSession.builder.appName(app).config(map=chosen).getOrCreate()
+    if find_spec("pyspark_goqueue") is None:  # else Spark has found it
+        register(made)
     return made
 
 
@@ -50,8 +49,3 @@ def register(spark: SparkSession) -> None:
     """For sessions that are made elsewhere, and where packages are not looked through for sources."""
     spark.dataSource.register(GoQueueSource)
     spark.dataSource.register(GoQueueLogSource)
-
-
-def _submitted() -> str:
-    """What spark-submit was told."""
-    return os.environ.get("PYSPARK_SUBMIT_ARGS", "")

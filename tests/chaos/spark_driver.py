@@ -1,0 +1,89 @@
+"""A streaming query as a program of its own: from one topic to another, until all that is there is copied.
+
+Told to, its driver dies between what the sink commits and what Spark writes down about it: the moment at which a batch
+was written and nobody knows. `python -m tests.chaos.spark_driver SETTINGS` with settings as JSON.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from goqueue.spark.options import sink_options
+from goqueue.spark.sessions import session
+from goqueue.spark.source import GoQueueSource
+from goqueue.spark.writing import StreamWriter
+
+MARKS = "GOQUEUE_TEST_MARKS"
+"""Where the driver says which processes it is, and is told at which batch it dies."""
+FAILPOINT = "sink-committed"
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For programs that live for seconds: nothing is optimised that will not be run again."""
+
+
+class DyingSource(GoQueueSource):
+    @classmethod
+    def name(cls) -> str:
+        return "goqueue-dying"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        return DyingWriter(sink_options(self.options, is_stream=True), schema)
+
+
+class DyingWriter(StreamWriter):
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        super().commit(messages, batchId)
+        marks = Path(os.environ[MARKS])
+        wanted = marks / FAILPOINT
+        if wanted.exists() and batchId >= int(wanted.read_text()):
+            (marks / f"{FAILPOINT}-{batchId}").touch()
+            for pid in (marks / "pids").read_text().split():
+                os.kill(int(pid), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(settings: dict[str, Any]) -> None:
+    spark = session(
+        "copy",
+        master=settings["master"],
+        spark__ui__enabled="false",
+        spark__driver__host="127.0.0.1",
+        spark__driver__bindAddress="127.0.0.1",
+        spark__executor__memory="512m",
+        spark__driver__extraJavaOptions=QUICK_JAVA,
+        spark__executor__extraJavaOptions=QUICK_JAVA,
+        spark__executorEnv__PYTHONPATH=os.environ.get("PYTHONPATH", ""),
+        **{f"spark__executorEnv__{MARKS}": os.environ[MARKS]},
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(DyingSource)
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    marks = Path(os.environ[MARKS])
+    (marks / "pids").write_text(f"{os.getpid()} {jvm.java.lang.ProcessHandle.current().pid()}")
+    options = {"bootstrap.servers": settings["wire"]}
+    reader = spark.readStream.format("goqueue").options(**options, subscribe=settings["from"])
+    frame = reader.option("maxOffsetsPerTrigger", str(settings["batch"])).load().select("key", "value")
+    pause_s = settings.get("pause_s", 0)
+
+    def wait(batches: Any) -> Any:
+        for batch in batches:
+            time.sleep(pause_s)
+            yield batch
+
+    if pause_s:
+        frame = frame.mapInArrow(wait, "key binary, value binary")
+    writer = frame.repartition(settings["partitions"], "key").writeStream.format("goqueue-dying")
+    writer = writer.options(**options, topic=settings["to"], checkpointLocation=settings["checkpoint"])
+    writer.trigger(availableNow=True).start().awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,127 @@
+"""Kill -9 the driver of a streaming query again and again, at the one moment that tells exactly once from twice.
+
+Between the sink's commit and Spark's own note of it the batch is there and Spark does not know: it does it again, in
+other tasks than before, because every run has another number of them. `python -m tests.chaos.spark_kill --kills 20`
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import goqueue
+from goqueue.client.reader import Isolation
+from tests.chaos.spark_driver import FAILPOINT, MARKS
+from tests.support.broker import DOORS, running_broker
+
+PATIENCE_S = 300
+
+
+class Outcome(NamedTuple):
+    hits: int
+    """Runs that died where they should."""
+    sent: int
+    found: int
+    distinct: int
+    staged: int
+    """With what was written again and did not count."""
+
+
+class Copying:
+    """One query, its checkpoint, and the broker it runs against."""
+
+    def __init__(self, folder: Path, wire: str, master: str = "local[2]", *, batch: int = 100) -> None:
+        self._marks = folder / "marks"
+        self._marks.mkdir()
+        self._settings = {
+            "wire": wire,
+            "master": master,
+            "from": "copied-from",
+            "to": "copied-to",
+            "batch": batch,
+            "checkpoint": str(folder / "checkpoint"),
+        }
+        self.wire = wire
+
+    def fill(self, count: int) -> None:
+        with goqueue.Client(self.wire) as client:
+            for topic in ("copied-from", "copied-to"):
+                client.call("create_topic", name=topic, num_partitions=3)
+            with client.producer() as producer:
+                for number in range(count):
+                    producer.enqueue("copied-from", str(number), key=f"key-{number % 50}")
+
+    def run(self, *, partitions: int, die_at: int | None = None, pause_s: float = 0) -> bool:
+        """Whether it died where it was told to. AssertionError when it ended in any other way than it should."""
+        failpoint = self._marks / FAILPOINT
+        if die_at is None:
+            failpoint.unlink(missing_ok=True)
+        else:
+            failpoint.write_text(str(die_at))
+        before = {*self._marks.iterdir()}
+        settings = {**self._settings, "partitions": partitions, "pause_s": pause_s}
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.chaos.spark_driver", json.dumps(settings)],
+            env={**os.environ, MARKS: str(self._marks)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE_S,
+        )
+        has_hit = any(mark.name.startswith(f"{FAILPOINT}-") for mark in {*self._marks.iterdir()} - before)
+        assert has_hit or ended.returncode == 0, ended.stderr.decode()[-3000:]
+        return has_hit
+
+    def outcome(self, hits: int) -> Outcome:
+        with goqueue.Client(self.wire) as client:
+
+            def values(topic: str, isolation: Isolation = "read_committed") -> Counter[bytes | None]:
+                with client.reader(topic, isolation=isolation) as reader:
+                    return Counter(message.value for message in reader)
+
+            sent, found = values("copied-from"), values("copied-to")
+            assert found.keys() <= sent.keys()
+            return Outcome(
+                hits, sent.total(), found.total(), len(found), values("copied-to", "read_uncommitted").total()
+            )
+
+
+def kill(folder: Path, *, kills: int, per_batch: int = 100) -> Outcome:
+    """Until so many runs died where they should; then one to the end."""
+    with running_broker(folder, *DOORS) as broker:
+        copying = Copying(folder, broker.wire, batch=per_batch)
+        copying.fill((kills + 2) * per_batch)
+        for hit in range(kills):
+            assert copying.run(partitions=1 + hit % 3, die_at=hit), "it was done before it died: nothing is shown"
+            print(f"killed {hit + 1} of {kills} times", flush=True)
+        assert not copying.run(partitions=2)
+        return copying.outcome(kills)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--pause", type=float, default=180, help="seconds of the long task at the end (180)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = kill(Path(folder), kills=arguments.kills)
+        print(outcome)
+        ok = outcome.sent == outcome.found == outcome.distinct
+    with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder), *DOORS) as broker:
+        print(f"a task that takes {arguments.pause:g} s, three times as long as transactions usually may", flush=True)
+        copying = Copying(Path(folder), broker.wire)
+        copying.fill(100)
+        copying.run(partitions=2, pause_s=arguments.pause)
+        outcome = copying.outcome(0)
+        print(outcome)
+        ok = ok and outcome.sent == outcome.found == outcome.distinct
+    print("every message once" if ok else "NOT every message once")
+    sys.exit(not ok)
+
+
+if __name__ == "__main__":
+    main()

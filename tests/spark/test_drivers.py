@@ -1,0 +1,92 @@
+"""Queries as programs: killed, and on clusters of real processes."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from goqueue.spark.java import find_java
+from tests.chaos.spark_driver import QUICK_JAVA
+from tests.chaos.spark_kill import Copying, kill
+from tests.support.broker import DOORS, running_broker
+
+
+def test_a_driver_killed_when_the_sink_has_committed_doubles_nothing(tmp_path: Path) -> None:
+    outcome = kill(tmp_path, kills=3)
+    assert outcome.hits == 3
+    assert outcome.sent == outcome.found == outcome.distinct == 500
+    assert outcome.staged > 500, "no batch was written again: nothing is shown"
+
+
+@contextmanager
+def _daemon(folder: Path, name: str, *arguments: str) -> Iterator[Path]:
+    """A process of Spark's own, and the file it logs to."""
+    home = Path(pyspark.__file__).parent
+    log = folder / f"{name}.log"
+    environment = {
+        **os.environ,
+        "JAVA_HOME": find_java().home,
+        "SPARK_HOME": str(home),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
+    }
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [home / "bin" / "spark-class", *arguments], stdout=output, stderr=output, env=environment, cwd=folder
+        )
+    try:
+        yield log
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_for(log: Path, pattern: str) -> str:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        found = re.search(pattern, log.read_text(errors="replace"))
+        if found is not None:
+            return found[0]
+        time.sleep(0.1)
+    raise AssertionError(f"{pattern} is not in the log:\n{log.read_text()}")
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[str]:
+    """A master and two workers."""
+    deploy = "org.apache.spark.deploy"
+    with ExitStack() as stack:
+        doors = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        log = stack.enter_context(_daemon(tmp_path, "master", f"{deploy}.master.Master", *doors))
+        master = _wait_for(log, r"spark://127\.0\.0\.1:\d+")
+        for number in range(2):
+            limits = ("--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / f"worker-{number}"))
+            worker = _daemon(tmp_path, f"worker-{number}", f"{deploy}.worker.Worker", *doors, *limits, master)
+            _wait_for(stack.enter_context(worker), "Successfully registered with master")
+        yield master
+
+
+def _copy(folder: Path, master: str) -> None:
+    with running_broker(folder, *DOORS) as broker:
+        copying = Copying(folder, broker.wire, master, batch=1000)
+        copying.fill(1500)
+        copying.run(partitions=2)
+        outcome = copying.outcome(0)
+        assert outcome.sent == outcome.found == outcome.distinct == 1500
+
+
+def test_a_standalone_cluster(standalone: str, tmp_path: Path) -> None:
+    _copy(tmp_path, standalone)
+    executors = [each for each in tmp_path.glob("worker-*/app-*/*/stderr") if each.stat().st_size]
+    assert len(executors) == 2, "not both workers had work"
+
+
+def test_executors_that_are_processes_of_their_own(tmp_path: Path) -> None:
+    _copy(tmp_path, "local-cluster[2,1,1024]")
