@@ -209,6 +209,10 @@ def test_damage_is_an_error_with_its_place_or_a_gap(
     with pytest.raises(PySparkException, match="the file is missing"):
         load(spark, copy, startingOffsets=json.dumps({"orders": {"0": base + 6}})).collect()
     assert load(spark, broker.data_dir).count() == 1000
+    shutil.rmtree(second.parent)
+    with pytest.raises(PySparkException, match="partition 0 of orders cannot be read: there is no log in"):
+        load(spark, copy).collect()
+    assert load(spark, copy, failOnDataLoss="false").count() == 0
 
 
 def test_a_compacted_topic_has_gaps_that_are_no_damage(

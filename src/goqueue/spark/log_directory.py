@@ -115,8 +115,12 @@ class DataDirectory:
 
     def partition(self, topic: Topic, number: int, *, committed: bool) -> PartitionLog:
         """FileNotFoundError when its files are not there. Without `committed` nothing is hidden, nor held back."""
-        found = OfflineLog(self.directory(topic, number), self.disk)
-        parts, views, torn = _survey(found, self.disk, committed=committed)
+        path = self.directory(topic, number)
+        for _ in range(_TRIES):
+            found = OfflineLog(path, self.disk)
+            parts, views, torn = _survey(found, self.disk, committed=committed)
+            if torn is None or OfflineLog(path, self.disk).state == found.state:
+                break  # else a segment may have gone while it was looked at
         start = found.start_offset
         end = max([start, *(part.end for part in parts)])
         state = PartitionTransactions()

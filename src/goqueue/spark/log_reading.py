@@ -5,13 +5,14 @@ So damage is believed only if the log's state still says what it said before it 
 again where the offset is now. Nothing here knows Spark.
 """
 
+from bisect import bisect_right
 from collections.abc import Generator, Iterator
 from typing import Final, NamedTuple
 
 from goqueue.base.offset_sets import pack, within
 from goqueue.io.disk import Disk
 from goqueue.model import limits
-from goqueue.spark.log_directory import PartitionLog, SegmentPart
+from goqueue.spark.log_directory import PartitionLog
 from goqueue.spark.places import Stretch, split
 from goqueue.storage.offline import OfflineLog, SegmentFile, Start
 from goqueue.storage.state import Trait
@@ -54,8 +55,9 @@ def cut(
 ) -> list[LogPart]:
     """A stretch in parts for tasks: several small segments in one, a large one in several."""
     parts = []
+    firsts = [segment.first for segment in found.segments]
     for each in split(_by_segment(found, stretch, whole_segments), least=None, most_records=most_records):
-        segment = _segment_of(found, each.start)
+        segment = found.segments[bisect_right(firsts, each.start) - 1]
         starts = [start for start in segment.starts if start.offset <= each.start]
         hidden = within(found.hidden, each.start, each.end)
         parts.append(
@@ -89,10 +91,6 @@ def _by_segment(found: PartitionLog, stretch: Stretch, whole_segments: bool) -> 
             start, gathered = end, 0
     if start < stretch.end:
         yield stretch._replace(start=start)
-
-
-def _segment_of(found: PartitionLog, offset: int) -> SegmentPart:
-    return next(part for part in reversed(found.segments) if part.first <= offset)
 
 
 # ---------------------------------------------------------------- in a task
@@ -132,8 +130,7 @@ class PartReader:
 
     def _read(self, log: OfflineLog) -> Generator[Piece | Loss, None, bool]:
         """As far as the part goes, or until the files turn out to be others than the log's state said: then False."""
-        segments = [each for each in log.segments() if each.following is None or each.following > self._offset]
-        for segment in segments:
+        for segment in log.segments(self._offset, self._end):
             if self._offset >= self._end:
                 break
             start = self._start(log, segment)
@@ -175,7 +172,7 @@ class PartReader:
     def _has_changed(self, log: OfflineLog, segment: SegmentFile) -> bool:
         """Whether the file that was read is no longer the one of that segment."""
         try:
-            now = OfflineLog(log.directory, self._disk).segments()
+            now = OfflineLog(log.directory, self._disk).segments(segment.base, segment.base + 1)
         except FileNotFoundError:
             return True
         return (segment.path, segment.entry) not in [(each.path, each.entry) for each in now]

@@ -6,7 +6,7 @@ import re
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -16,7 +16,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from goqueue.base.offset_sets import pack, runs, unpack
 from goqueue.io.read_only import ReadOnlyDisk
-from goqueue.model.errors import UnknownTopic
+from goqueue.model.errors import DamagedState, UnknownTopic
 from goqueue.model.names import format_topic_id
 from goqueue.spark.asking import Extents, locate
 from goqueue.spark.fetching import DataLost
@@ -134,9 +134,12 @@ def lose(topic: str, partition: int, loss: Loss, *, fail: bool) -> None:
     path, (first, end, position, behind, reason) = loss
     offsets = f"offset {first}" if end == first + 1 else f"offsets {first} to {end - 1}"
     where = f"bytes {position} to {behind} of {path}" if behind else path
-    text = f"{offsets} of partition {partition} of {topic} cannot be read: {reason} ({where})"
+    _lose(f"{offsets} of partition {partition} of {topic} cannot be read: {reason} ({where})", fail=fail)
+
+
+def _lose(text: str, *, fail: bool) -> None:
     if fail:
-        raise DataLost(f"{text}; set failOnDataLoss to false to go on behind it")
+        raise DataLost(f"{text}; set failOnDataLoss to false to go on without it")
     log.warning("%s", text)
 
 
@@ -145,7 +148,9 @@ def lose(topic: str, partition: int, loss: Loss, *, fail: bool) -> None:
 
 def plan(options: LogOptions, *, whole_segments: bool = False) -> list[LogPart]:
     directory = DataDirectory(options.path)
-    logs = survey(directory, options)
+    logs, unreadable = survey(directory, options)
+    for (topic, number), (_, reason) in unreadable.items():
+        _lose(f"partition {number} of {topic} cannot be read: {reason}", fail=options.fail_on_data_loss)
     ends = {key: each.stable if options.isolation == "read_committed" else each.end for key, each in logs.items()}
     extents = Extents({}, {}, {}, {})
     for (topic, number), found in logs.items():
@@ -169,6 +174,14 @@ def plan(options: LogOptions, *, whole_segments: bool = False) -> list[LogPart]:
     return parts
 
 
+class Survey(NamedTuple):
+    """By topic and partition."""
+
+    logs: dict[tuple[str, int], PartitionLog]
+    unreadable: dict[tuple[str, int], tuple[str, str]]
+    """Where those are that should be there, and what is wrong with them."""
+
+
 def _torn(topic: str, number: int, found: PartitionLog) -> LogPart:
     """What lies behind the end of a log."""
     assert found.torn is not None
@@ -177,22 +190,21 @@ def _torn(topic: str, number: int, found: PartitionLog) -> LogPart:
     return LogPart(found.log.directory, nothing, pack(BitMap64()), base=0, start=None, torn=torn)
 
 
-def survey(directory: DataDirectory, options: LogOptions) -> dict[tuple[str, int], PartitionLog]:
+def survey(directory: DataDirectory, options: LogOptions) -> Survey:
     """What there is of every partition of the topics that are read."""
-    logs: dict[tuple[str, int], PartitionLog] = {}
+    found = Survey({}, {})
     committed = options.isolation == "read_committed"
     for name in _names(directory, options.subscription):
         topic = directory.topics[name]
         for number in range(topic.partitions):
+            path = directory.directory(topic, number)
             try:
-                logs[name, number] = directory.partition(topic, number, committed=committed)
+                found.logs[name, number] = directory.partition(topic, number, committed=committed)
             except FileNotFoundError:
-                where = directory.directory(topic, number)
-                text = f"there are no files of partition {number} of {name}: {where} is missing"
-                if options.fail_on_data_loss:
-                    raise DataLost(f"{text}; set failOnDataLoss to false to go on without it") from None
-                log.warning("%s", text)
-    return logs
+                found.unreadable[name, number] = path, f"there is no log in {path}"
+            except DamagedState as error:
+                found.unreadable[name, number] = path, str(error)
+    return found
 
 
 def _names(directory: DataDirectory, subscription: Subscription) -> list[str]:
@@ -215,8 +227,5 @@ def _within(stretch: Stretch, start: int, end: int, *, fail: bool) -> Stretch:
         ((max(stretch.start, end), stretch.end), f"{where} ends at {end}"),
     ):
         if lost[0] < lost[1]:
-            text = f"offsets {lost[0]} to {lost[1] - 1} are not there: {why}"
-            if fail:
-                raise DataLost(f"{text}; set failOnDataLoss to false to go on without them")
-            log.warning("%s", text)
+            _lose(f"offsets {lost[0]} to {lost[1] - 1} are not there: {why}", fail=fail)
     return stretch._replace(start=max(stretch.start, start), end=min(stretch.end, end))

@@ -63,8 +63,11 @@ class OfflineLog:
     def start_offset(self) -> int:
         return self.state.start_offset
 
-    def segments(self) -> list[SegmentFile]:
-        """In offset order. One that must be there and whose file is missing is listed with no bytes."""
+    def segments(self, start: int = 0, end: int = limits.MAX_OFFSET) -> list[SegmentFile]:
+        """In offset order, those that answer for offsets from `start` up to `end`.
+
+        One that must be there and whose file is missing is listed with no bytes.
+        """
         tail = {base for base in segment_bases(self._disk.list(self.directory)) if base >= self.state.tail_base}
         if self.synced is not None and self.synced.offset > self.state.tail_base:
             tail |= {self.state.tail_base, max(self.synced.base, self.state.tail_base)}
@@ -74,9 +77,10 @@ class OfflineLog:
         entries += [(base, None) for base in sorted(tail)]
         found = []
         for at, (base, entry) in enumerate(entries):
-            path = self._path(base, entry)
             following = entries[at + 1][0] if at + 1 < len(entries) else None
-            found.append(SegmentFile(base, path, self._size(path), entry, following))
+            if base < end and (following is None or following > start):
+                path = self._path(base, entry)
+                found.append(SegmentFile(base, path, self._size(path), entry, following))
         return found
 
     def _path(self, base: int, entry: SealedSegment | None) -> str:
@@ -88,9 +92,10 @@ class OfflineLog:
         return stem(self.directory, base) + ".log"
 
     def _size(self, path: str) -> int:
-        if not self._disk.exists(path):
+        try:
+            file = self._disk.open(path)
+        except FileNotFoundError:
             return 0
-        file = self._disk.open(path)
         try:
             return file.size()
         finally:
@@ -116,12 +121,13 @@ class OfflineLog:
             extents = [_from(extent, start) for extent in extents if start.position < extent.size]
             if not extents:
                 return
-        if not self._disk.exists(segment.path):
+        try:
+            file = self._disk.open(segment.path)
+        except FileNotFoundError:
             size, limit = extents[0].size, extents[0].limit
             if size:
                 yield Damage(segment.base, limit, 0, size, "the file is missing")
             return
-        file = self._disk.open(segment.path)
         try:
             for extent in extents:
                 for item in walk(file, extent, piece):

@@ -1,5 +1,6 @@
 """`audit` over planted data directories: a clean log has no findings, whatever is done to one is found and named."""
 
+import shutil
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -127,9 +128,12 @@ def test_flipped_removed_copied_and_missing_are_named_with_their_places(data: Pa
     third.write_bytes(content[:end] + content[doubled_at:end] + content[end:])
     gone = positions(fourth)
     fourth.unlink()
+    (partition,) = data.glob("logs/events/*/0")
+    shutil.rmtree(partition)
 
     summary = audited(data)
     assert wrong(summary) == [
+        ("events", 0, MISSING, 0, None),
         ("orders", 0, DAMAGED, flipped, flipped),
         ("orders", 0, MISSING, removed, removed),
         ("orders", 0, DISPLACED, removed + 1, removed + 1),
@@ -141,13 +145,13 @@ def test_flipped_removed_copied_and_missing_are_named_with_their_places(data: Pa
     assert named(summary, DAMAGED) == (str(first), flipped_at)
     assert named(summary, DUPLICATED) == (str(third), end)
     assert not summary.is_well
-    assert summary.problems == ["damaged: 1", "displaced: 3", "duplicated: 1", "missing: 2"]
-    assert summary.bad_rows == 7
+    assert summary.problems == ["damaged: 1", "displaced: 3", "duplicated: 1", "missing: 3"]
+    assert summary.bad_rows == 8
     lines = [line for path in Path(str(summary.bad_rows_at)).glob("*.json") for line in path.read_text().splitlines()]
-    assert len(lines) == 7
+    assert len(lines) == 8
     verdicts = {(row[0], row[1]): row[-1] for row in summary.tables[0].rows}
     assert verdicts["orders", 0] == "1 damaged, 3 displaced, 1 duplicated, 2 missing"
-    assert verdicts["orders", 1] == "well"
+    assert (verdicts["orders", 1], verdicts["events", 0]) == ("well", "1 missing")
 
 
 def test_a_producers_count_tells_what_is_there_twice_and_what_is_out_of_order(tmp_path: Path, audited: Audit) -> None:
@@ -162,12 +166,10 @@ def test_a_producers_count_tells_what_is_there_twice_and_what_is_out_of_order(tm
     ]
 
 
-def test_replicas_differ_where_they_do(planted: Path, data: Path, audited: Audit, tmp_path: Path) -> None:
+def test_replicas_differ_where_they_do(planted: Path, data: Path, audited: Audit) -> None:
     path = segment_files(data, "orders", 1)[1]
     offset = int(path.stem) + 9
     flip(path, positions(path)[offset][1] - 2)
-    summary = audited(planted, replica=data)
-    assert wrong(summary) == [("orders", 1, ABSENT, offset, offset)]
     assert wrong(audited(data, replica=planted)) == [
         ("orders", 1, DAMAGED, offset, offset),
         ("orders", 1, EXTRA, offset, offset),
@@ -183,7 +185,7 @@ def lake_of(spark: SparkSession, data: Path, root: Path, change: Callable[[DataF
 def test_a_lake_is_compared_row_by_row(spark: SparkSession, planted: Path, audited: Audit, tmp_path: Path) -> None:
     def change(frame: DataFrame) -> DataFrame:
         row = "topic = 'orders' and partition = 0 and offset"
-        kept = frame.where(f"not ({row} in (11, 12))")
+        kept = frame.where(f"not ({row} in (11, 12)) and not (topic = 'orders' and partition = 1 and offset >= 700)")
         value = f.when(f.expr(f"{row} = 20"), f.lit(b"other")).otherwise(f.col("value"))
         doubled = frame.where(f"{row} = 30")
         added = frame.where("topic = 'events' and offset = 0").withColumn("offset", f.lit(5000).cast("bigint"))
@@ -196,15 +198,13 @@ def test_a_lake_is_compared_row_by_row(spark: SparkSession, planted: Path, audit
         ("orders", 0, ABSENT, 11, 12),
         ("orders", 0, DIFFERENT, 20, 20),
         ("orders", 0, DUPLICATE, 30, 30),
+        ("orders", 1, ABSENT, 700, 749),
     ]
     assert {row[-1] for row in summary.tables[1].rows} == {str(lake)}
 
 
-def test_a_lake_that_is_behind_is_wrong_unless_it_may_be(
-    spark: SparkSession, planted: Path, audited: Audit, tmp_path: Path
-) -> None:
+def test_a_lake_may_be_behind(spark: SparkSession, planted: Path, audited: Audit, tmp_path: Path) -> None:
     lake = lake_of(spark, planted, tmp_path / "lake", lambda frame: frame.where("topic = 'events' or offset < 700"))
-    assert wrong(audited(planted, lake=lake)) == [("orders", 0, ABSENT, 700, 749), ("orders", 1, ABSENT, 700, 749)]
     assert audited(planted, lake=lake, behind="true").is_well
 
 
@@ -227,8 +227,9 @@ def test_a_copy_of_a_topic_has_the_same_messages_in_the_order_of_each_key(tmp_pa
             if at == 2:
                 changed.insert(8, changed[3])
             made.append("bad", changed, partition=at % 3, now=T0 + at)
-    assert audited(tmp_path / "data", copies="orders=good").is_well
-    found = wrong(audited(tmp_path / "data", topics="orders,bad", copies="orders=bad"))
+    summary = audited(tmp_path / "data", topics="orders", copies="orders=good,orders=bad")
+    assert {row[-1] for row in summary.tables[1].rows} == {"topic bad"}
+    found = wrong(summary)
     assert [each for each in found if each[2] != DUPLICATE] == [
         ("orders", 1, ABSENT, 28, 28),
         ("orders", 1, REORDERED, 43, 43),

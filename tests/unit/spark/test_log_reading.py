@@ -1,6 +1,7 @@
 """Cutting a partition's log into parts, and reading them: every record once, whatever is done to the files."""
 
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -129,3 +130,24 @@ def test_a_record_that_is_gone_from_a_cleaned_segment_is_missed(tmp_path: Path) 
     _, losses = read(*parts_of(tmp_path))
     counted = f"the segment holds {len(records) - 1} records, the log's state says {len(records)}"
     assert [reason for reason, _, _ in losses] == [counted]
+
+
+def test_beside_a_writer_a_read_is_a_beginning_of_the_log(tmp_path: Path, small: None) -> None:
+    lengths = [0]
+    with planted(tmp_path, 50, segment_bytes=4096) as found:
+
+        def write() -> None:
+            for _ in range(100):
+                found.append("orders", messages(range(20)), block=5)
+
+        writer = Thread(target=write)
+        writer.start()
+        try:
+            while writer.is_alive() or len(lengths) < 3:
+                seen, losses = read(*parts_of(tmp_path))
+                assert (seen, losses) == ([*range(len(seen))], [])
+                assert len(seen) >= lengths[-1]
+                lengths.append(len(seen))
+        finally:
+            writer.join()
+        assert read(*parts_of(tmp_path)) == ([*range(2050)], [])

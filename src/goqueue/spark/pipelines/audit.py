@@ -15,9 +15,9 @@ from pyspark.sql import functions as f
 
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.names import check_topic_name
-from goqueue.spark.log_damage import TORN
+from goqueue.spark.log_damage import MISSING, TORN
 from goqueue.spark.log_directory import DataDirectory, PartitionLog
-from goqueue.spark.log_source import survey
+from goqueue.spark.log_source import Survey, survey
 from goqueue.spark.options import Bound, LogOptions, Subscription
 from goqueue.spark.pipelines import findings, values
 from goqueue.spark.pipelines import lake as lakes
@@ -25,6 +25,7 @@ from goqueue.spark.pipelines.frame import Option, Pipeline, Run, Summary, Table
 from goqueue.spark.pipelines.hours import Hour, plot
 from goqueue.spark.pipelines.report import page
 from goqueue.spark.pipelines.state import for_spark
+from goqueue.spark.pipelines.watching import watched
 
 REPORT: Final = "report.html"
 FINDINGS: Final = "findings"
@@ -63,8 +64,8 @@ class _Audit:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._path: str = run.options["path"]
-        self._logs = _survey(self._path, _options(run))
-        self._topics = sorted({topic for topic, _ in self._logs})
+        self._logs, self._unreadable = _survey(self._path, _options(run))
+        self._topics = sorted({topic for topic, _ in (*self._logs, *self._unreadable)})
         if not self._topics:
             raise InvalidRequest(f"{self._path} has none of these topics")
 
@@ -90,30 +91,37 @@ class _Audit:
         """Everything that is wrong, written down."""
         frame = findings.damage(self._read(self._path, content="damage"))
         own = self._read(self._path, _COUNTED, isolation="read_uncommitted")
-        frame = frame.unionByName(findings.sequences(own))
+        frame = frame.unionByName(findings.sequences(own)).unionByName(self._partitions_gone())
         for other in self._comparisons():
             frame = frame.unionByName(other)
-        self._run.progress.begin("verifying", sum(each.end - each.start for each in self._logs.values()))
+        offsets = sum(each.end - each.start for each in self._logs.values())
+        self._run.progress.begin("verifying", offsets)
         at = self._run.state.path / FINDINGS
         ordered = frame.coalesce(1).sortWithinPartitions("topic", "partition", "first_offset", "kind")
-        ordered.write.mode("overwrite").json(for_spark(at))
-        self._run.progress.advance(sum(each.end - each.start for each in self._logs.values()))
+        write = ordered.write.mode("overwrite")
+        watched(self._spark, self._run.progress, offsets, lambda: write.json(for_spark(at)))
         found = self._spark.read.schema(findings.SCHEMA).json(for_spark(at))
         counts = found.groupBy("topic", "partition", "kind").agg(f.count("*").alias("findings")).collect()
         return Found(counts, found.orderBy("topic", "partition", "first_offset").limit(_SAMPLE).collect())
 
+    def _partitions_gone(self) -> DataFrame:
+        rows = [
+            (topic, number, MISSING, 0, 0, path, 0, reason, None)
+            for (topic, number), (path, reason) in self._unreadable.items()
+        ]
+        return self._spark.createDataFrame(rows, findings.SCHEMA)
+
     def _comparisons(self) -> Iterable[DataFrame]:
-        options = self._run.options
-        ours = self._messages(self._path)
+        options, path = self._run.options, self._path
         if options["replica"] is not None:
-            others = _survey(options["replica"], _options(self._run)._replace(path=options["replica"]))
+            bounds = self._replica_bounds(_survey(options["replica"], _options(self._run)).logs)
             theirs = self._messages(options["replica"])
-            yield findings.compare(ours, theirs, self._replica_bounds(others), against=options["replica"])
+            yield findings.compare(self._messages(path), theirs, bounds, against=options["replica"])
         if options["lake"] is not None:
             theirs = lakes.read(self._spark, options["lake"], self._topics)
-            yield findings.compare(ours, theirs, self._lake_bounds(theirs), against=options["lake"])
-        for topic, copy in (options["copies"] or {}).items():
-            ours, theirs = self._messages(self._path, topic), self._messages(self._path, copy)
+            yield findings.compare(self._messages(path), theirs, self._lake_bounds(theirs), against=options["lake"])
+        for topic, copy in options["copies"] or ():
+            ours, theirs = self._messages(path, topic), self._messages(path, copy)
             yield findings.compare_topics(ours, theirs, against=f"topic {copy}")
 
     def _replica_bounds(self, others: Logs) -> DataFrame:
@@ -122,7 +130,8 @@ class _Audit:
         for (topic, number), ours in self._logs.items():
             theirs = others.get((topic, number))
             if theirs is None:
-                raise InvalidRequest(f"there is no partition {number} of {topic} in {self._run.options['replica']}")
+                rows.append((topic, number, ours.start, ours.stable, ours.cleaned, 0))  # all of it is absent
+                continue
             end = latest(ours.stable, theirs.stable)
             rows.append((topic, number, max(ours.start, theirs.start), end, ours.cleaned, theirs.cleaned))
         return self._spark.createDataFrame(rows, _BOUNDS)
@@ -175,7 +184,7 @@ class _Audit:
         figures: dict[str, str | int | float] = {
             "messages": sum(each.messages for each in hours),
             "bytes": sum(each.bytes for each in hours),
-            "partitions": len(self._logs),
+            "partitions": len(self._logs) + len(self._unreadable),
             "findings": total,
             "path": self._path,
         }
@@ -199,12 +208,14 @@ class _Audit:
 
     def _partitions(self, hours: Sequence[PartitionHour], counts: Sequence[Row]) -> Table:
         rows: list[tuple[str | int | float | None, ...]] = []
-        for (topic, number), log in sorted(self._logs.items()):
+        for topic, number in sorted([*self._logs, *self._unreadable]):
+            log = self._logs.get((topic, number))
+            bounds = (None, None) if log is None else (log.start, log.end)
             own = [each for each in hours if (each.topic, each.partition) == (topic, number)]
             kinds = {row.kind: row.findings for row in counts if (row.topic, row.partition) == (topic, number)}
             verdict = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or _WELL
             messages, size = sum(each.messages for each in own), sum(each.bytes for each in own)
-            rows.append((topic, number, log.start, log.end, messages, size, verdict))
+            rows.append((topic, number, *bounds, messages, size, verdict))
         return Table("partitions", ("topic", "partition", "from", "to", "messages", "bytes", "verdict"), rows)
 
 
@@ -223,12 +234,12 @@ def _options(run: Run) -> LogOptions:
     )
 
 
-def _survey(path: str, options: LogOptions) -> Logs:
+def _survey(path: str, options: LogOptions) -> Survey:
     return survey(DataDirectory(path), options)
 
 
 def _told(row: Row) -> tuple[str | int | None, ...]:
-    last = row.next_offset - 1
+    last = row.next_offset - 1 if row.next_offset > row.first_offset else None
     return (row.topic, row.partition, row.kind, row.first_offset, last, row.reason, row.file, row.position, row.against)
 
 
@@ -253,15 +264,15 @@ def _directory(value: str) -> str:
     return str(Path(values.text(value)).resolve())
 
 
-def _copies(value: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _copies(value: str) -> list[tuple[str, str]]:
+    found = []
     for each in values.text(value).split(","):
         topic, equals, copy = each.strip().partition("=")
-        if not equals or topic in found:
+        if not equals:
             raise ValueError("TOPIC=COPY, with commas between several")
         check_topic_name(topic)
         check_topic_name(copy)
-        found[topic] = copy
+        found.append((topic, copy))
     return found
 
 
