@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -25,6 +26,14 @@ MARKS = "GOQUEUE_TEST_MARKS"
 FAILPOINT = "sink-committed"
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For programs that live for seconds: nothing is optimised that will not be run again."""
+
+
+def link_spark(folder: Path) -> str:
+    """A SPARK_HOME without the zip of PySpark: every Python that Spark starts would compile all of it again."""
+    folder.mkdir()
+    for part in ("bin", "jars"):
+        (folder / part).symlink_to(Path(pyspark.__file__).parent / part)
+    return str(folder)
 
 
 class DyingSource(GoQueueSource):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import goqueue
 from goqueue.client.reader import Isolation
-from tests.chaos.spark_driver import FAILPOINT, MARKS
+from tests.chaos.spark_driver import FAILPOINT, MARKS, link_spark
 from tests.support.broker import DOORS, running_broker
 
 PATIENCE_S = 300
@@ -38,6 +38,7 @@ class Copying:
     def __init__(self, folder: Path, wire: str, master: str = "local[2]", *, batch: int = 100) -> None:
         self._marks = folder / "marks"
         self._marks.mkdir()
+        self._home = link_spark(folder / "spark")
         self._settings = {
             "wire": wire,
             "master": master,
@@ -67,7 +68,7 @@ class Copying:
         settings = {**self._settings, "partitions": partitions, "pause_s": pause_s}
         ended = subprocess.run(
             [sys.executable, "-m", "tests.chaos.spark_driver", json.dumps(settings)],
-            env={**os.environ, MARKS: str(self._marks)},
+            env={**os.environ, MARKS: str(self._marks), "SPARK_HOME": self._home},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             timeout=PATIENCE_S,

@@ -5,13 +5,14 @@ worker a row of tests as they were collected, and takes from the end of a row wh
 of Spark in front of all others one worker gets them, and nobody takes them away.
 """
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
 from goqueue.spark.sessions import session
-from tests.chaos.spark_driver import QUICK_JAVA
+from tests.chaos.spark_driver import QUICK_JAVA, link_spark
 from tests.spark.desk import Desk, open_desk
 
 
@@ -20,7 +21,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    os.environ["SPARK_HOME"] = link_spark(tmp_path_factory.mktemp("spark") / "home")
     made = session(
         "tests",
         master="local[2,3]",

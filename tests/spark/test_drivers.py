@@ -88,5 +88,6 @@ def test_a_standalone_cluster(standalone: str, tmp_path: Path) -> None:
     assert len(executors) == 2, "not both workers had work"
 
 
+@pytest.mark.long
 def test_executors_that_are_processes_of_their_own(tmp_path: Path) -> None:
     _copy(tmp_path, "local-cluster[2,1,1024]")
