@@ -14,7 +14,7 @@ from goqueue.client.client import DEFAULT_ADDRESS
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.names import check_topic_name
-from goqueue.model.times import parse_span, parse_time
+from goqueue.spark import values
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -97,80 +97,6 @@ class LogOptions(NamedTuple):
 # ---------------------------------------------------------------- what values may be
 
 
-def _text(value: str) -> str:
-    if not value.strip():
-        raise ValueError("some text")
-    return value.strip()
-
-
-def _number(value: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", value.strip()):
-        raise ValueError("a whole number from 0 on")
-    return int(value)
-
-
-def _whole(value: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or int(value) < 1:
-        raise ValueError("a whole number from 1 on")
-    return int(value)
-
-
-_SIZES: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
-
-
-def _size(value: str) -> int:
-    found = re.fullmatch(r"([0-9]{1,15})\s*([a-z]{0,2})", value.strip().lower())
-    if found is None or found[2] not in _SIZES or not int(found[1]):
-        raise ValueError("a number of bytes, like 67108864 or 64m")
-    return int(found[1]) * _SIZES[found[2]]
-
-
-def _yes_or_no(value: str) -> bool:
-    if value.strip().lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return value.strip().lower() == "true"
-
-
-def _seconds(value: str) -> float:
-    try:
-        return parse_span(value.strip()) / 1000
-    except InvalidRequest:
-        raise ValueError("a time span, like 500ms, 30s or 1h") from None
-
-
-def _time(value: str) -> int:
-    try:
-        return parse_time(value.strip())
-    except InvalidRequest:
-        raise ValueError("a time, like 2026-01-31T12:00:00Z, or milliseconds since 1970") from None
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
-    def choose(value: str) -> str:
-        if value.strip().lower() not in words:
-            raise ValueError(" or ".join(words))
-        return value.strip().lower()
-
-    return choose
-
-
-def _names(value: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
-    if not names:
-        raise ValueError("names of topics, with commas between them")
-    for name in names:
-        check_topic_name(name)
-    return names
-
-
-def _pattern(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"a regular expression of Python's ({error})") from None
-    return value
-
-
 def _json(value: str, wanted: str) -> Any:
     try:
         return json.loads(value)
@@ -218,56 +144,56 @@ class _Option(NamedTuple):
 
 
 _ADDRESS: Final = (
-    _Option("bootstrap.servers", _text),
-    _Option("goqueue.connect.timeout", _seconds),
-    _Option("goqueue.request.timeout", _seconds),
-    _Option("goqueue.client.id", _text),
+    _Option("bootstrap.servers", values.text),
+    _Option("goqueue.connect.timeout", values.seconds),
+    _Option("goqueue.request.timeout", values.seconds),
+    _Option("goqueue.client.id", values.text),
 )
 _SOURCE: Final = (
     *_ADDRESS,
-    _Option("subscribe", _names),
-    _Option("subscribePattern", _pattern),
+    _Option("subscribe", values.topics),
+    _Option("subscribePattern", values.pattern),
     _Option("assign", _partitions),
     _Option("startingOffsets", _bound),
     _Option("endingOffsets", _bound),
-    _Option("startingTimestamp", _time),
-    _Option("endingTimestamp", _time),
-    _Option("maxOffsetsPerTrigger", _whole),
-    _Option("maxBytesPerTrigger", _size),
-    _Option("minOffsetsPerTrigger", _whole),
-    _Option("maxTriggerDelay", _seconds),
-    _Option("minPartitions", _whole),
-    _Option("maxRecordsPerPartition", _whole),
-    _Option("failOnDataLoss", _yes_or_no),
-    _Option("includeHeaders", _yes_or_no),
-    _Option("isolation", _one_of("read_committed", "read_uncommitted")),
-    _Option("readerName", _text),
-    _Option("pushFilters", _yes_or_no),
-    _Option("value.format", _one_of("bytes", "json")),
-    _Option("value.schema", _text),
-    _Option("value.bad", _one_of("fail", "null")),
+    _Option("startingTimestamp", values.time),
+    _Option("endingTimestamp", values.time),
+    _Option("maxOffsetsPerTrigger", values.whole),
+    _Option("maxBytesPerTrigger", values.size),
+    _Option("minOffsetsPerTrigger", values.whole),
+    _Option("maxTriggerDelay", values.seconds),
+    _Option("minPartitions", values.whole),
+    _Option("maxRecordsPerPartition", values.whole),
+    _Option("failOnDataLoss", values.yes_or_no),
+    _Option("includeHeaders", values.yes_or_no),
+    _Option("isolation", values.one_of("read_committed", "read_uncommitted")),
+    _Option("readerName", values.text),
+    _Option("pushFilters", values.yes_or_no),
+    _Option("value.format", values.one_of("bytes", "json")),
+    _Option("value.schema", values.text),
+    _Option("value.bad", values.one_of("fail", "null")),
 )
 _SINK: Final = (
     *_ADDRESS,
-    _Option("topic", _text),
-    _Option("transactionalId", _text),
-    _Option("batchId", _number),
-    _Option("transactionTimeout", _seconds),
-    _Option("checkpointLocation", _text),
+    _Option("topic", values.text),
+    _Option("transactionalId", values.text),
+    _Option("batchId", values.count),
+    _Option("transactionTimeout", values.seconds),
+    _Option("checkpointLocation", values.text),
 )
 _LOG: Final = (
-    _Option("path", _text),
-    _Option("subscribe", _names),
-    _Option("subscribePattern", _pattern),
+    _Option("path", values.text),
+    _Option("subscribe", values.topics),
+    _Option("subscribePattern", values.pattern),
     _Option("startingOffsets", _bound),
     _Option("endingOffsets", _bound),
-    _Option("startingTimestamp", _time),
-    _Option("endingTimestamp", _time),
-    _Option("includeHeaders", _yes_or_no),
-    _Option("isolation", _one_of("read_committed", "read_uncommitted")),
-    _Option("failOnDataLoss", _yes_or_no),
-    _Option("maxRecordsPerPartition", _whole),
-    _Option("content", _one_of("messages", "damage")),
+    _Option("startingTimestamp", values.time),
+    _Option("endingTimestamp", values.time),
+    _Option("includeHeaders", values.yes_or_no),
+    _Option("isolation", values.one_of("read_committed", "read_uncommitted")),
+    _Option("failOnDataLoss", values.yes_or_no),
+    _Option("maxRecordsPerPartition", values.whole),
+    _Option("content", values.one_of("messages", "damage")),
 )
 
 
@@ -364,6 +290,8 @@ def sink_options(given: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         raise InvalidRequest("batchId is for batch writes; a stream has numbers of its own")
     if "batchId" in found and "transactionalId" not in found:
         raise InvalidRequest("batchId counts the writes under a name; set transactionalId to it as well")
+    if "transactionalId" in found and "batchId" not in found and not is_stream:
+        raise InvalidRequest("transactionalId is a name for many writes; set batchId to the number of this one")
     if "topic" in found:
         check_topic_name(found["topic"])
     return SinkOptions(

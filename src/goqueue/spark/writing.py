@@ -7,6 +7,7 @@ outlives restarts, and its numbers are those of its batches; a batch write has a
 """
 
 import asyncio
+import logging
 import uuid
 from array import array
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,8 @@ from goqueue.model.names import check_topic_name
 from goqueue.model.record import Lane
 from goqueue.spark import asking
 from goqueue.spark.options import Address, SinkOptions
+
+log = logging.getLogger("goqueue.spark")
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_BYTES: Final = 1 * limits.MIB
@@ -206,12 +209,14 @@ def commit(address: Address, messages: Sequence[WriterCommitMessage | None], num
         return
     with asking.connect(address) as client:
         if staged:
-            client.commit_many(
+            committed = client.commit_many(
                 done[0].name,
                 number,
                 [each.transaction_id for each in staged],
                 messages={each.transaction_id: each.messages for each in staged},
             )
+            if committed.duplicate:
+                log.warning("batch %d of %s was written before: nothing was written again", number, done[0].name)
         client.abort_transactions(done[0].name)
 
 

@@ -91,6 +91,7 @@ def test_the_sink() -> None:
     for given, is_stream, complaint in (
         ({"batchId": "1", "transactionalId": "x"}, True, "numbers of its own"),
         ({"batchId": "1"}, False, "set transactionalId"),
+        ({"transactionalId": "x"}, False, "set batchId to the number"),
         ({"topics": "x"}, False, "do you mean topic"),
         ({"topic": "a/b"}, False, "a/b"),
     ):

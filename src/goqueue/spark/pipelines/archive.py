@@ -11,9 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from goqueue.model.errors import InvalidRequest
-from goqueue.spark import asking
+from goqueue.spark import asking, values
 from goqueue.spark.options import Address, Subscription
-from goqueue.spark.pipelines import values
 from goqueue.spark.pipelines.checkpoint import committed_position
 from goqueue.spark.pipelines.frame import ADDRESS, Option, Pipeline, Run, Summary, Table
 from goqueue.spark.pipelines.hours import hours_of, plot

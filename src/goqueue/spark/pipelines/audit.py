@@ -15,11 +15,12 @@ from pyspark.sql import functions as f
 
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.names import check_topic_name
+from goqueue.spark import values
 from goqueue.spark.log_damage import MISSING, TORN
 from goqueue.spark.log_directory import DataDirectory, PartitionLog
 from goqueue.spark.log_source import Survey, survey
 from goqueue.spark.options import Bound, LogOptions, Subscription
-from goqueue.spark.pipelines import findings, values
+from goqueue.spark.pipelines import findings
 from goqueue.spark.pipelines import lake as lakes
 from goqueue.spark.pipelines.frame import Option, Pipeline, Run, Summary, Table
 from goqueue.spark.pipelines.hours import Hour, plot

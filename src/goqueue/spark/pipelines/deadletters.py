@@ -14,9 +14,8 @@ from pyspark.sql import functions as f
 
 from goqueue.client.sync.client import Client
 from goqueue.model.errors import UnknownRedrive
-from goqueue.spark import asking
+from goqueue.spark import asking, values
 from goqueue.spark.options import Address
-from goqueue.spark.pipelines import values
 from goqueue.spark.pipelines.filters import where
 from goqueue.spark.pipelines.frame import ADDRESS, Option, Pipeline, Run, Summary, Table
 from goqueue.spark.pipelines.letters import read_letters

@@ -11,9 +11,8 @@ import msgspec
 
 from goqueue.client.sync.client import Client
 from goqueue.model.errors import Conflict
-from goqueue.spark import asking
+from goqueue.spark import asking, values
 from goqueue.spark.options import Address
-from goqueue.spark.pipelines import values
 from goqueue.spark.pipelines.copying import WRITTEN, Copy, carry_out, describe
 from goqueue.spark.pipelines.frame import ADDRESS, Option, Pipeline, Run, Summary
 from goqueue.spark.pipelines.replay import summary_of

@@ -7,9 +7,8 @@ were added, its order is kept within each of them.
 
 from typing import Final
 
-from goqueue.spark import asking
+from goqueue.spark import asking, values
 from goqueue.spark.options import Address
-from goqueue.spark.pipelines import values
 from goqueue.spark.pipelines.copying import WRITTEN, Copy, Tally, carry_out, describe
 from goqueue.spark.pipelines.filters import where, with_header, with_key
 from goqueue.spark.pipelines.frame import ADDRESS, Option, Pipeline, Run, Summary

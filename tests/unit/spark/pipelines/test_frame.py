@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from goqueue.model.errors import InvalidRequest
-from goqueue.spark.pipelines import values
+from goqueue.spark import values
 from goqueue.spark.pipelines.frame import Option, Pipeline, Run, Summary, read_options, what_counts
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from goqueue.model.errors import Conflict, InvalidRequest
-from goqueue.spark.pipelines import values
+from goqueue.spark import values
 from goqueue.spark.pipelines.frame import Option, Pipeline, Run, Summary
 from goqueue.spark.pipelines.running import RunFailed, run_pipeline
 from goqueue.spark.pipelines.state import home, read_status

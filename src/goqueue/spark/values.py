@@ -18,6 +18,12 @@ def text(value: str) -> str:
     return value.strip()
 
 
+def count(value: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", value.strip()):
+        raise ValueError("a whole number from 0 on")
+    return int(value)
+
+
 def whole(value: str) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or int(value) < 1:
         raise ValueError("a whole number from 1 on")
