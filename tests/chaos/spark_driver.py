@@ -82,13 +82,17 @@ def main(settings: dict[str, Any]) -> None:
     pause_s = settings.get("pause_s", 0)
 
     def wait(batches: Any) -> Any:
-        for batch in batches:
-            time.sleep(pause_s)
+        """When the sink has the first of them."""
+        for number, batch in enumerate(batches):
+            if number == 1:
+                time.sleep(pause_s)
             yield batch
 
+    frame = frame.repartition(settings["partitions"], "key")
     if pause_s:
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
         frame = frame.mapInArrow(wait, "key binary, value binary")
-    writer = frame.repartition(settings["partitions"], "key").writeStream.format("goqueue-dying")
+    writer = frame.writeStream.format("goqueue-dying")
     writer = writer.options(**options, topic=settings["to"], checkpointLocation=settings["checkpoint"])
     writer.trigger(availableNow=True).start().awaitTermination()
     spark.stop()

@@ -10,7 +10,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,13 +51,13 @@ class Copying:
         }
         self.wire = wire
 
-    def fill(self, count: int) -> None:
+    def fill(self, count: int, *, size: int = 0) -> None:
         with goqueue.Client(self.wire) as client:
             for topic in ("copied-from", "copied-to"):
                 client.call("create_topic", name=topic, num_partitions=3)
             with client.producer() as producer:
                 for number in range(count):
-                    producer.enqueue("copied-from", str(number), key=f"key-{number % 50}")
+                    producer.enqueue("copied-from", str(number).ljust(size), key=f"key-{number % 50}")
 
     def run(self, *, partitions: int, die_at: int | None = None, pause_s: float = 0) -> bool:
         """Whether it died where it was told to. AssertionError when it ended in any other way than it should."""
@@ -103,6 +105,20 @@ def kill(folder: Path, *, kills: int, per_batch: int = 100) -> Outcome:
         return copying.outcome(kills)
 
 
+def _longest_transaction(wire: str, running: "Future[bool]") -> float:
+    """How long one was seen open, in seconds, until the run is over."""
+    seen: dict[str, float] = {}
+    longest = 0.0
+    with goqueue.Client(wire) as client:
+        while not running.done():
+            for each in client.transactions(state="ongoing").transactions:
+                began = seen.setdefault(each.transaction_id, time.monotonic())
+                longest = max(longest, time.monotonic() - began)
+            time.sleep(0.5)
+    running.result()
+    return longest
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
@@ -115,9 +131,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder), *DOORS) as broker:
         print(f"a task that takes {arguments.pause:g} s, three times as long as transactions usually may", flush=True)
         copying = Copying(Path(folder), broker.wire)
-        copying.fill(100)
-        copying.run(partitions=2, pause_s=arguments.pause)
+        copying.fill(100, size=50_000)  # more than a pipe holds
+        with ThreadPoolExecutor() as pool:
+            running = pool.submit(copying.run, partitions=2, pause_s=arguments.pause)
+            longest = _longest_transaction(broker.wire, running)
         outcome = copying.outcome(0)
+        print(f"a transaction was open for {longest:.0f} s", flush=True)
+        ok = ok and longest > arguments.pause * 0.9
         print(outcome)
         ok = ok and outcome.sent == outcome.found == outcome.distinct
     print("every message once" if ok else "NOT every message once")

@@ -114,6 +114,10 @@ def test_delayed_messages_are_read_with_their_time_and_aborted_ones_are_not(desk
             values = [each.value for each in desk.read(subscribe="mixed")]
             dirty = [each.value for each in desk.read(subscribe="mixed", isolation="read_uncommitted")]
             assert values == [each.value for each in desk.oracle("mixed")]
+            undecided = {"subscribe": "mixed", "endingOffsets": json.dumps({"mixed": {"0": 8}})}
+            with pytest.raises(PySparkException, match="a transaction in it is not decided about"):
+                desk.read(**undecided)
+            assert [each.value for each in desk.read(**undecided, failOnDataLoss=False)] == values
     assert values == [b"plain", b"delayed", b"committed", b"after"]
     assert dirty == [b"plain", b"delayed", b"committed", b"aborted", b"after", b"open", b"behind"]
     assert [each.value for each in desk.read(subscribe="mixed")] == [*values, b"open", b"behind"]

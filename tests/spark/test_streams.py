@@ -74,8 +74,9 @@ def test_a_first_batch_that_fails_begins_again_where_it_began(desk: Desk, tmp_pa
     """Spark asks where to begin again when batch 0 is replayed; what came meanwhile is not lost by that."""
     desk.create("latest", partitions=2)
     desk.fill("latest", 50)
-    with pytest.raises(PySparkException, match="set readerName"):
-        Query(desk, tmp_path / "none", subscribe="latest", startingOffsets="latest").run()
+    for latest in ("latest", json.dumps({"latest": {"0": -1, "1": 0}})):
+        with pytest.raises(PySparkException, match="set readerName"):
+            Query(desk, tmp_path / "none", subscribe="latest", startingOffsets=latest).run()
     query = Query(desk, tmp_path / "named", subscribe="latest", startingOffsets="latest", readerName="latest-test")
     query.run()
     assert query.rows == []
@@ -86,6 +87,19 @@ def test_a_first_batch_that_fails_begins_again_where_it_began(desk: Desk, tmp_pa
     desk.fill("latest", 10, first=70)
     other.run()
     assert sorted(int(each.value or b"") for each in other.rows) == list(range(50, 80))
+
+
+def test_what_comes_after_a_stream_began_at_the_end_is_read_from_its_beginning(desk: Desk, tmp_path: Path) -> None:
+    """Also if it has had no batch yet, so that Spark asks where it began again."""
+    desk.create("end", partitions=1)
+    desk.fill("end", 10)
+    options = {"subscribe": "end", "startingOffsets": "latest", "readerName": "end-test"}
+    Query(desk, tmp_path / "first", **options).run()
+    desk.client.call("add_partitions", topic="end", count=2)
+    desk.fill("end", 40, first=10)
+    query = Query(desk, tmp_path / "again", **options)
+    query.run()
+    assert sorted(query.rows) == [each for each in desk.oracle("end") if int(each.value or b"") >= 10]
 
 
 def test_what_retention_took_ends_a_query_or_is_left_out(desk: Desk, tmp_path: Path) -> None:
@@ -117,6 +131,22 @@ def test_partitions_and_topics_that_come_later_are_read_from_their_beginning(des
     desk.fill("later-b", 20)
     query.run()
     assert sorted(query.rows) == desk.oracle("later-a", "later-b")
+
+
+def test_a_topic_that_comes_later_and_was_cleaned_is_read_in_bounded_batches(desk: Desk, tmp_path: Path) -> None:
+    desk.create("bounded-a", partitions=1)
+    desk.fill("bounded-a", 5)
+    query = Query(desk, tmp_path, subscribePattern="bounded-.*", maxOffsetsPerTrigger=4)
+    query.run()
+    desk.create("bounded-b", partitions=1, segment_bytes=4096)
+    for first in range(0, 40, 2):
+        desk.fill("bounded-b", 2, first=first, size=1000)
+    desk.client.call("change_topic", topic="bounded-b", retention_bytes=8192)
+    desk.clean()
+    kept = desk.oracle("bounded-b")
+    assert 4 < len(kept) < 36
+    query.run()
+    assert query.rows[5:] == kept
 
 
 def test_a_topic_made_again_is_another_topic(desk: Desk, tmp_path: Path) -> None:

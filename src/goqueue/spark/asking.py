@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from goqueue.client.sync.client import Client
-from goqueue.model.errors import InvalidRequest, UnknownPartition, UnknownTopic
+from goqueue.model.errors import InvalidRequest, UnknownPartition, UnknownReader, UnknownTopic
 from goqueue.model.times import show_time
 from goqueue.spark.options import EARLIEST, LATEST, Address, Bound, Isolation, Subscription
 from goqueue.spark.places import Offsets, Position
@@ -103,11 +103,20 @@ def locate(extents: Extents, bound: Bound, at_time: Callable[[str, int], dict[in
     return Position(extents.ids, offsets)
 
 
-def keep_start(client: Client, name: str, start: Position) -> Position:
-    """Where the reader of this name began: what is said now, or what was said first."""
+def keep_start(client: Client, name: str, start: Position, earliest: Position) -> Position:
+    """Where the reader of this name began: what is said now, or what was said first.
+
+    What came since then is read from its beginning, wherever the others began.
+    """
     if not start.offsets:  # nothing matches its pattern yet
         return start
-    offsets = {topic: {str(number): at for number, at in places.items()} for topic, places in start.offsets.items()}
+    try:
+        client.call("get_reader", name=name)
+    except UnknownReader:
+        first = start
+    else:
+        first = earliest
+    offsets = {topic: {str(number): at for number, at in places.items()} for topic, places in first.offsets.items()}
     kept = client.call("put_reader", name=name, offsets=offsets, if_absent=True)["offsets"]
     return Position(
         start.ids,

@@ -12,6 +12,7 @@ from typing import Final
 
 from goqueue.client.connection import Connection, Fetched
 from goqueue.client.link import Link, parse_endpoint
+from goqueue.client.sync.loop import LoopThread
 from goqueue.model import limits
 from goqueue.model.errors import DamagedData, OffsetOutOfRange, Quarantined, UnknownTopic
 from goqueue.spark.options import Address
@@ -30,17 +31,17 @@ class DataLost(DamagedData):
 
 def fetch(address: Address, stretch: Stretch, *, uncommitted: bool, fail_on_data_loss: bool) -> Iterator[memoryview]:
     """The blocks that have the stretch's messages, in order; they may begin before it and end behind it."""
-    loop = asyncio.new_event_loop()
     blocks = _fetch(address, stretch, uncommitted, fail_on_data_loss)
-    with closing(loop):
+
+    async def following() -> memoryview | None:
+        return await anext(blocks, None)
+
+    with closing(LoopThread()) as loop:  # it goes on while Spark is busy with a block, for however long
         try:
-            while True:
-                try:
-                    yield loop.run_until_complete(anext(blocks))
-                except StopAsyncIteration:
-                    return
+            while (block := loop.run(following())) is not None:
+                yield block
         finally:
-            loop.run_until_complete(blocks.aclose())
+            loop.run(blocks.aclose())
 
 
 async def _fetch(
@@ -98,8 +99,11 @@ async def _fetch(
             except UnknownTopic:
                 lose(offset, stretch.end, "the topic was deleted")
                 return
-            next_offset = max(fetched.next_offset, offset + 1)
+            next_offset = fetched.next_offset
             ahead = None
+            if next_offset <= offset:
+                lose(offset, stretch.end, "the partition ends there, or a transaction in it is not decided about")
+                return
             if next_offset < stretch.end:
                 ahead = asyncio.get_running_loop().create_task(ask(next_offset))
                 await asyncio.sleep(0)  # it leaves now, and is answered while this block is used

@@ -74,6 +74,6 @@ def _range_of(condition: Filter) -> tuple[int, int]:
             return 0, value
         case LessThanOrEqual(_, value):
             return 0, value + 1
-        case In(_, values) if values:
-            return min(values), max(values) + 1
+        case In(_, values) if known := [each for each in values if each is not None]:
+            return min(known), max(known) + 1
     return 0, limits.MAX_OFFSET

@@ -139,7 +139,7 @@ class JsonValues:
         for row, value in enumerate(values.to_pylist()):
             try:
                 found.append(None if value is None else self._convert(msgspec.json.decode(value)))
-            except (ValueError, msgspec.DecodeError) as error:
+            except (ValueError, msgspec.DecodeError, OverflowError, RecursionError) as error:
                 if self._bad == "fail":
                     raise InvalidRequest(
                         f"the value of {name(row)} is not what value.schema says: {error}; set value.bad to null to "

@@ -48,6 +48,11 @@ class Bound(NamedTuple):
     time_ms: int | None = None
     offsets: dict[str, dict[int, int | str]] | None = None
 
+    @property
+    def has_latest(self) -> bool:
+        """Whether it is somewhere else when it is asked for again."""
+        return self.word == LATEST or any(LATEST in places.values() for places in (self.offsets or {}).values())
+
 
 class SourceOptions(NamedTuple):
     address: Address

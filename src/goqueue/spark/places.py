@@ -73,6 +73,15 @@ def stretches(start: Position, end: Position) -> list[Stretch]:
     return found
 
 
+def with_new(start: Position, earliest: Position) -> Position:
+    """The same, and partitions that came since at the first message they have."""
+    offsets = {topic: {**places} for topic, places in earliest.offsets.items()}
+    for topic, places in start.offsets.items():
+        if start.ids[topic] == earliest.ids.get(topic):
+            offsets[topic] |= places
+    return Position(earliest.ids, offsets)
+
+
 def split(found: Iterable[Stretch], *, least: int | None, most_records: int | None) -> list[Stretch]:
     """In at least so many parts, if there are so many offsets, and none with more than so many of them."""
     parts = [each for each in found if each.size > 0]

@@ -4,6 +4,7 @@ The driver plans: which offsets, in how many parts. Tasks read them (`spark.fetc
 (`spark.rows`). All that goes from one to the other is in the part of a task: where the broker is, and a stretch.
 """
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -25,9 +26,11 @@ from goqueue.spark import asking
 from goqueue.spark.asking import Extents
 from goqueue.spark.fetching import DataLost, fetch
 from goqueue.spark.filters import Narrowing, narrow
-from goqueue.spark.options import LATEST, SourceOptions
-from goqueue.spark.places import Position, Stretch, admit, split, stretches
+from goqueue.spark.options import SourceOptions
+from goqueue.spark.places import Position, Stretch, admit, split, stretches, with_new
 from goqueue.spark.rows import Place, Rows
+
+log = logging.getLogger("goqueue.spark")
 
 WAIT_S: Final = 0.5
 """How long a stream waits for messages before it says that there are none: Spark would ask again at once."""
@@ -94,9 +97,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What is there and what comes, one micro-batch after the other."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        if options.start.word == LATEST and options.reader_name is None:
+        if options.start.has_latest and options.reader_name is None:
             raise InvalidRequest(
-                "startingOffsets is latest: set readerName as well, a name of this query's own. Its start is kept by "
+                "startingOffsets has latest: set readerName as well, a name of this query's own. Its start is kept by "
                 "the broker under it; Spark would ask again after a failure of the first batch, and lose what came "
                 "meanwhile"
             )
@@ -115,7 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         extents = self._survey()
         start = asking.resolve(client, extents, options.start, what="startingOffsets")
         if options.reader_name is not None:
-            start = asking.keep_start(client, options.reader_name, start)
+            start = asking.keep_start(client, options.reader_name, start, extents.start)
         return start.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -134,7 +137,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while True:
             extents = self._survey()
             end = self._reach(began, extents)
-            ahead = sum(each.size for each in stretches(began, end))
+            start_at = with_new(began, extents.start)
+            ahead = sum(each.size for each in stretches(start_at, end))
             if ahead and not self._waits_for_more(ahead):
                 break
             if self._target is not None or time.monotonic() >= deadline:
@@ -143,9 +147,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch_s = time.monotonic()
         if not isinstance(limit, ReadAllAvailable):
             if self._options.max_offsets is not None:
-                end = admit(began, end, self._options.max_offsets)
+                end = admit(start_at, end, self._options.max_offsets)
             if self._options.max_bytes is not None:
-                end = admit(began, end, self._options.max_bytes, extents.bytes_per_offset)
+                end = admit(start_at, end, self._options.max_bytes, extents.bytes_per_offset)
         return end.to_json()
 
     def _waits_for_more(self, ahead: int) -> bool:
@@ -164,9 +168,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             for number, offset in places.items():
                 end = offsets[topic].get(number, 0)
-                if end < offset:
+                if end < offset:  # what comes there now is new
                     self._lose(f"partition {number} of {topic} ends at {end}, and this query has read up to {offset}")
-                offsets[topic][number] = max(end, offset)
+                offsets[topic][number] = end
         if self._target is not None:
             for topic, target in self._target.offsets.items():
                 if ids.get(topic) == self._target.ids[topic]:
@@ -180,6 +184,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lose(self, what: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLost(f"{what}; set failOnDataLoss to false to go on with what there is")
+        log.warning("%s", what)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return self._survey().end.to_json()

@@ -189,8 +189,9 @@ async def _stage(options: SinkOptions, name: str, batches: Iterator[pa.RecordBat
             if batch.num_rows:
                 for topic, rows in by_topic(batch, options.topic):
                     await producer.enqueue_columns(topic, to_rows(rows))
-            await asyncio.sleep(0)
-            batch = next(batches, None)
+            batch = await asyncio.to_thread(
+                next, batches, None
+            )  # minutes, perhaps: answers come in meanwhile
         return Staged(*await transaction.prepare())
 
 

@@ -36,4 +36,5 @@ def test_offsets() -> None:
     assert left(*only, GreaterThan(("offset",), 12), LessThanOrEqual(("offset",), 15)) == [("a", 0, 13, 16)]
     assert left(*only, EqualTo(("offset",), 14)) == [("a", 0, 14, 15)]
     assert left(*only, In(("offset",), (12, 17))) == [("a", 0, 12, 18)]
+    assert left(*only, In(("offset",), (12, None))) == [("a", 0, 12, 13)]
     assert left(*only, GreaterThan(("offset",), 19)) == []

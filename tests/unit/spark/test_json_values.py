@@ -95,6 +95,8 @@ def test_values_are_read() -> None:
         (b'{"id": "1"}', 'id: "1" is not a whole number'),
         (b'{"id": 9223372036854775808}', "whole number of 64 bits"),
         (b'{"id": true}', "whole number"),
+        (b'{"price": 1' + b"0" * 400 + b"}", "orders:0:1"),
+        (b'{"more": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "orders:0:1"),
         (b'{"price": "x"}', "is not a number"),
         (b'{"paid": 1}', "true or false"),
         (b'{"note": 1}', "is not a string"),

@@ -98,7 +98,7 @@ class _Audit:
         offsets = sum(each.end - each.start for each in self._logs.values())
         self._run.progress.begin("verifying", offsets)
         at = self._run.state.path / FINDINGS
-        ordered = frame.coalesce(1).sortWithinPartitions("topic", "partition", "first_offset", "kind")
+        ordered = frame.repartition(1).sortWithinPartitions("topic", "partition", "first_offset", "kind")
         write = ordered.write.mode("overwrite")
         watched(self._spark, self._run.progress, offsets, lambda: write.json(for_spark(at)))
         found = self._spark.read.schema(findings.SCHEMA).json(for_spark(at))

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from goqueue.client.sync.client import Client
+from goqueue.model import limits
 from goqueue.model.errors import UnknownRedrive
 from goqueue.spark import asking, values
 from goqueue.spark.options import Address
@@ -23,7 +24,7 @@ from goqueue.spark.pipelines.running import RunFailed
 from goqueue.spark.pipelines.state import for_spark
 
 _KEPT: Final = "redrive.json"
-_AT_ONCE: Final = 10_000
+_AT_ONCE: Final = limits.MAX_FILTER_OFFSETS
 """Letters of one redrive."""
 _LOOK_AGAIN_S: Final = 0.2
 _SAMPLE_LETTERS: Final = 80

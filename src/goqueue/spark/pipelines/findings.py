@@ -6,7 +6,7 @@ function here takes rows as the sources have them and gives findings; none of th
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -58,10 +58,6 @@ def _findings(
         "against": f.lit(against),
     }
     return frame.select([columns[field.name].cast(field.dataType).alias(field.name) for field in SCHEMA.fields])
-
-
-def nothing(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame([], SCHEMA)
 
 
 def digest(columns: tuple[str, ...]) -> Column:
