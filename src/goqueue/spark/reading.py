@@ -133,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         began = Position.from_json(start)
-        deadline = time.monotonic() + WAIT_S
+        deadline, glance_s = time.monotonic() + WAIT_S, GLANCE_S
         while True:
             extents = self._survey()
             end = self._reach(began, extents)
@@ -143,7 +143,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 break
             if self._target is not None or time.monotonic() >= deadline:
                 return began.to_json() if ahead else end.to_json()
-            time.sleep(GLANCE_S)
+            time.sleep(glance_s)
+            glance_s = min(2 * glance_s, WAIT_S / 2)
         self._last_batch_s = time.monotonic()
         if not isinstance(limit, ReadAllAvailable):
             if self._options.max_offsets is not None:

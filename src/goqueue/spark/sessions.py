@@ -22,21 +22,23 @@ _ALWAYS: Final = {
 
 
 def session(app: str = "goqueue", *, master: str | None = None, **settings: Any) -> SparkSession:
-    """One for this process; the one there is, if there is one.
+    """One for this process; the one there is, as it is, if there is one.
 
     `master` is local[*] unless it is given here, by spark-submit or by SPARK_MASTER. Settings are Spark's, with a
     double underscore for a dot: `session(spark__sql__shuffle__partitions=8)`.
     """
-    if SparkSession.getActiveSession() is None:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        os.environ["JAVA_HOME"] = find_java().home
+    there = SparkSession.getActiveSession()
+    if there is not None:
+        return there
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ["JAVA_HOME"] = find_java().home
     chosen: dict[str, bool | float | int | str | None] = {**_ALWAYS}
     if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:  # then spark-submit says it
         master = os.environ.get("SPARK_MASTER") or "local[*]"
     if master is not None:
         chosen["spark.master"] = master
-        if master.startswith("local["):
+        if master == "local" or master.startswith("local["):
             chosen |= {**_LOCAL, "spark.sql.shuffle.partitions": str(os.cpu_count() or 1)}
     chosen |= {name.replace("__", "."): str(value) for name, value in settings.items()}
     made = SparkSession.builder.appName(app).config(map=chosen).getOrCreate()
