@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.spark_driver import QUICK_JAVA
 from tests.docs.markdown import ROOT, Block, blocks, documents
 
 VENV = Path(sys.prefix)
@@ -139,7 +140,7 @@ def run(text: str, scratch: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [shutil.which("bash") or "bash", "-c", text],
         cwd=scratch,
-        env={**inherited, "PATH": path, "SCRATCH": str(scratch), "NO_COLOR": "1"},
+        env={**inherited, "PATH": path, "SCRATCH": str(scratch), "NO_COLOR": "1", "JDK_JAVA_OPTIONS": QUICK_JAVA},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

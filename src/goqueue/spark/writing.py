@@ -189,9 +189,7 @@ async def _stage(options: SinkOptions, name: str, batches: Iterator[pa.RecordBat
             if batch.num_rows:
                 for topic, rows in by_topic(batch, options.topic):
                     await producer.enqueue_columns(topic, to_rows(rows))
-            batch = await asyncio.to_thread(
-                next, batches, None
-            )  # minutes, perhaps: answers come in meanwhile
+            batch = await asyncio.to_thread(next, batches, None)  # minutes, perhaps: answers come in meanwhile
         return Staged(*await transaction.prepare())
 
 
