@@ -82,6 +82,7 @@ def _copy(folder: Path, master: str) -> None:
         assert outcome.sent == outcome.found == outcome.distinct == 1500
 
 
+@pytest.mark.long
 def test_a_standalone_cluster(standalone: str, tmp_path: Path) -> None:
     _copy(tmp_path, standalone)
     executors = [each for each in tmp_path.glob("worker-*/app-*/*/stderr") if each.stat().st_size]
