@@ -86,6 +86,35 @@ def test_what_does_not_fit_the_buffer_waits_for_room(tmp_path: Path) -> None:
     asyncio.run(go())
 
 
+def test_columns_do_not_overtake_sends_that_wait_for_room(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with (
+            connected(tmp_path) as client,
+            client.producer(buffer_bytes=64 << 10, batch_bytes=32 << 10) as producer,
+        ):
+            large = [str(number).encode().ljust(20_000) for number in range(20)]
+            sends = [asyncio.create_task(producer.send("rows", value, partition=0)) for value in large]
+            await asyncio.sleep(0)
+            await producer.enqueue_columns("rows", columns([b"last"], partition=0))
+            await asyncio.gather(*sends)
+            await producer.flush()
+            assert [value for _, _, value in await found(client)] == [*large, b"last"]
+
+    asyncio.run(go())
+
+
+def test_memory_of_columns_is_not_kept_for_later(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with connected(tmp_path) as client, client.producer() as producer:
+            for number in range(1, 10):
+                await producer.enqueue_columns("rows", columns([bytes(1000 * number)], partition=0))
+                await producer.flush()
+            buffers = producer.sender.accumulator.buffers
+            assert (buffers.held, buffers._idle_bytes) == (0, 0)
+
+    asyncio.run(go())
+
+
 def test_without_keys_batches_take_turns(tmp_path: Path) -> None:
     async def go() -> None:
         async with connected(tmp_path) as client, client.producer() as producer:

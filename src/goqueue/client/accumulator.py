@@ -85,12 +85,14 @@ class Buffers:
 class Batch(Block):
     """Messages of one partition. `receivers` want to hear of single ones: index, and whom to tell."""
 
-    __slots__ = ("_on_done", "buffer", "deadline", "flushers", "opened_at", "place", "receivers", "used")
+    __slots__ = ("_on_done", "adopted", "buffer", "deadline", "flushers", "opened_at", "place", "receivers", "used")
 
-    def __init__(self, place: "Place", buffer: bytearray, on_done: OnDone) -> None:
+    def __init__(self, place: "Place", buffer: bytearray, on_done: OnDone, *, adopted: bool = False) -> None:
         super().__init__(b"", 0)
         self.place = place
         self.buffer = buffer
+        self.adopted = adopted
+        """The buffer was made elsewhere, of a size of its own: it is of no use to another batch."""
         self.used = 0
         self.opened_at = 0.0
         self.deadline = 0.0
@@ -197,7 +199,7 @@ class Accumulator:
         """Messages that are packed already, as a batch of their own behind what was added before."""
         self.buffers.adopt(block)
         self.seal(place)
-        batch = Batch(place, block, self._on_done)
+        batch = Batch(place, block, self._on_done, adopted=True)
         batch.used, batch.count = len(block), count
         batch.seal()
         place.sealed.append(batch)

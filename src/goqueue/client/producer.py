@@ -190,14 +190,23 @@ class AsyncProducer:
             sender.schedule()
 
     async def enqueue_columns(self, topic: str, columns: OutgoingColumns) -> None:
-        """Publish messages that are columns already, without one object per message. Waits for room, not for answers.
+        """Publish messages that are columns already, without one object per message. Waits for room, behind those that wait for it
+        already, and not for answers.
 
         InvalidRecord, with its row as `index`, when one of them is no message: then none of them was enqueued.
         """
         if not self._usual.blocks.is_answered:
             raise InvalidRequest("with acks none nothing can be published by the column; use leader or all")
+        to_topic(topic)
         outlet = self.outlet
-        route = await outlet.find(to_topic(topic))
+        self._queued += 1
+        try:
+            async with self._turn:
+                await self._put_columns(outlet, await outlet.find(topic), columns)
+        finally:
+            self._queued -= 1
+
+    async def _put_columns(self, outlet: Outlet, route: Route, columns: OutgoingColumns) -> None:
         sender = outlet.sender
         blocks = codec.from_columns(
             columns.rows,

@@ -317,7 +317,7 @@ class Sender:
         if answered:
             batch.records = b""
         with self.lock:
-            self.accumulator.buffers.give(buffer, again=answered and batch.sends == 1)
+            self.accumulator.buffers.give(buffer, again=answered and batch.sends == 1 and not batch.adopted)
         self._tell_done(batch, outcome)
         for flusher in batch.flushers:
             if not flusher.done():

@@ -84,7 +84,7 @@ MAX_OPEN_TRANSACTIONS: Final = 50_000
 MAX_COMMITTED_TOGETHER: Final = 10_000
 """Transactions that one token commits."""
 MAX_TOKENS: Final = 100_000
-"""Names under which transactions are committed together; each has its last number remembered for good."""
+"""Names under which transactions are committed together whose last number is remembered: those used last."""
 TRANSACTIONS_REMEMBERED: Final = 10_000
 """Of those that have ended, for who asks again."""
 TRANSACTION_NUMBERS_RESERVED: Final = 1000

@@ -166,6 +166,7 @@ class Transactions:
         self._ended: dict[int, None] = {}
         """In the order in which they ended."""
         self.tokens: dict[str, int] = {}
+        """By name the last number that was committed; the names in the order in which they were last used."""
         self.is_stopped = False
         """Whether the last thing that was written is that everything is durable."""
         self.reserved = self._next = _FIRST
@@ -341,8 +342,6 @@ class Transactions:
             raise StaleToken(f"{last} was committed under {name!r}, and {token} is lower: it is too late for it")
         if token == last:
             return True
-        if last is None and len(self.tokens) >= limits.MAX_TOKENS:
-            raise Busy(f"there are {len(self.tokens)} names of tokens, which is the most; use one of them")
         for number in numbers:
             found = self.transaction(number)
             if not found.is_open:
@@ -414,7 +413,7 @@ class Transactions:
             found = self._decide_now(number, TransactionState.COMMITTING, event.at)
             found.participants = event.participants
         if event.name:
-            self.tokens[event.name] = event.token
+            self._keep_token(event.name, event.token)
 
     def _apply_abort(self, event: AbortDecided) -> None:
         for number in event.numbers:
@@ -460,7 +459,13 @@ class Transactions:
             self._keep_ended(found)
 
     def _apply_token(self, event: Token) -> None:
-        self.tokens[event.name] = event.number
+        self._keep_token(event.name, event.number)
+
+    def _keep_token(self, name: str, number: int) -> None:
+        self.tokens.pop(name, None)
+        self.tokens[name] = number
+        if len(self.tokens) > limits.MAX_TOKENS:
+            del self.tokens[next(iter(self.tokens))]
 
     def _apply_spent(self, event: Spent) -> None:
         self._epochs[event.producer_id] = _LAST_EPOCH + 1

@@ -287,12 +287,18 @@ def test_of_a_batch_that_came_before_only_its_own_are_dropped(machine: Transacti
     assert state(machine, other) is ONGOING
 
 
-def test_there_are_only_so_many_names_of_tokens(machine: Transactions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_TOKENS", 1)
-    do(machine, many("a", 1))
-    do(machine, many("a", 2))
-    with pytest.raises(Busy, match="there are 1 names of tokens, which is the most; use one of them"):
-        do(machine, many("b", 1))
+def test_names_of_tokens_that_were_used_last_are_remembered(
+    machine: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_TOKENS", 2)
+    do(machine, many("query", 1))
+    do(machine, many("once", 1))
+    do(machine, many("query", 2))
+    do(machine, many("another", 1))
+    assert [*machine.tokens.items()] == [("query", 2), ("another", 1)]
+    again = restored(machine)
+    do(again, many("last", 1))
+    assert [*again.tokens] == ["another", "last"]
 
 
 # --- lives

@@ -85,7 +85,7 @@ def test_the_page_states_the_constants() -> None:
         f"| transactional ids | {limits.MAX_TRANSACTIONAL_IDS}; one that was not used for "
         f"{limits.TRANSACTIONAL_ID_EXPIRY_MS // DAY_MS} days",
         f"| transactions that one token commits | {limits.MAX_COMMITTED_TOGETHER} |",
-        f"| names of tokens | {limits.MAX_TOKENS}, for good |",
+        f"| names of tokens | the last {limits.MAX_TOKENS} that were used |",
         f"| ended transactions that are remembered | {limits.TRANSACTIONS_REMEMBERED} |",
         f"| bytes of a transactional id, or a name | {limits.MAX_TRANSACTIONAL_ID} |",
         f"silent for {show_duration(limits.PRODUCER_SESSION_MS)} is shown so",
