@@ -1,15 +1,22 @@
 """Streams: what is there and what comes, batch by batch, also when a query dies and goes on."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.streaming.query import StreamingQuery
 
+from goqueue.spark import reading
+from goqueue.spark.options import source_options
+from goqueue.spark.places import Position, stretches
+from goqueue.spark.rows import full_schema
 from tests.spark.desk import Desk, Seen, seen
 
 
@@ -162,6 +169,49 @@ def test_a_topic_made_again_is_another_topic(desk: Desk, tmp_path: Path) -> None
     query.options["failOnDataLoss"] = False
     query.run()
     assert query.rows[10:] == desk.oracle("again")
+
+
+def test_a_topic_that_is_deleted_ends_a_query_or_is_left_out(desk: Desk, tmp_path: Path) -> None:
+    desk.create("going", "staying", partitions=1)
+    desk.fill("going", 10)
+    query = Query(desk, tmp_path, subscribe="going,staying")
+    query.run()
+    desk.client.call("delete_topic", topic="going")
+    desk.fill("staying", 5)
+    with pytest.raises(PySparkException, match="the topic going was deleted since this query read it"):
+        query.run()
+    query.options["failOnDataLoss"] = False
+    query.run()
+    assert query.rows[10:] == desk.oracle("staying")
+
+
+def test_a_batch_waits_until_it_is_worth_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.create("few", partitions=2)
+    options = {
+        "bootstrap.servers": desk.wire,
+        "subscribe": "few",
+        "minOffsetsPerTrigger": "10",
+        "maxTriggerDelay": "1h",
+    }
+    reader = reading.StreamReader(source_options(options, is_stream=True), full_schema(include_headers=False))
+    at, everything = reader.initialOffset(), ReadAllAvailable()
+
+    def advance(count: int) -> int:
+        nonlocal at
+        desk.fill("few", count)
+        start, at = at, reader.latestOffset(at, everything)
+        return sum(each.size for each in stretches(Position.from_json(start), Position.from_json(at)))
+
+    try:
+        assert advance(3) == 3, "the first one waits for nothing"
+        assert advance(6) == 0
+        assert advance(4) == 10
+        assert advance(1) == 0
+        later = time.monotonic() + 3600
+        monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: later))
+        assert advance(1) == 2, "it has waited for long enough"
+    finally:
+        reader.stop()
 
 
 def test_a_stream_that_waits_gets_what_comes(desk: Desk, tmp_path: Path) -> None:

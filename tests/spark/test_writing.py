@@ -50,6 +50,13 @@ def test_topics_and_partitions_are_chosen_by_row(desk: Desk) -> None:
     assert {each.value for each in desk.oracle("to-b", partitions=[1])} == {str(n).encode() for n in range(1, 100, 2)}
 
 
+def test_headers_are_known_by_their_names(desk: Desk) -> None:
+    desk.create("swapped", partitions=1)
+    headers = "array(named_struct('value', cast('v' as binary), 'key', 'k')) as headers"
+    desk.write(desk.spark.range(1).selectExpr("'x' as value", headers), topic="swapped")
+    assert [each.headers for each in desk.oracle("swapped")] == [(("k", b"v"),)]
+
+
 def test_a_key_decides_as_it_does_for_the_client(desk: Desk) -> None:
     desk.create("keyed-client", "keyed-spark", partitions=5)
     desk.fill("keyed-client", 100)
@@ -178,7 +185,18 @@ def test_spark_tells_tasks_which_query_and_batch_they_are_of(desk: Desk, tmp_pat
 @pytest.mark.parametrize(
     ("columns", "options", "complaint"),
     [
-        ("id as value", {"topic": "refused"}, "the column value is int64; it is text or bytes"),
+        ("id as value", {"topic": "refused"}, "the column value is bigint; it is text or bytes"),
+        (
+            "'x' as value; 'soon' as deliver_at",
+            {"topic": "refused"},
+            "the column deliver_at is string; it is a timestamp",
+        ),
+        ("'x' as value; 1.5 as partition", {"topic": "refused"}, "the column partition is .*; it is a whole number"),
+        (
+            "'x' as value; array(named_struct('name', 'n', 'value', 'v')) as headers",
+            {"topic": "refused"},
+            "an array of structs with a key",
+        ),
         ("cast(id as string) as vlue", {"topic": "refused"}, "there is no column vlue"),
         ("cast(id as string) as key", {"topic": "refused"}, "a message has a column value"),
         ("cast(id as string) as value", {}, "there is neither"),
@@ -190,5 +208,5 @@ def test_what_cannot_be_written_is_told(desk: Desk, columns: str, options: dict[
     if "refused" not in desk.client.call("list_topics")["topics"]:
         desk.create("refused")
     with pytest.raises(PySparkException, match=complaint):
-        desk.write(desk.spark.range(10).selectExpr(columns), **options)
+        desk.write(desk.spark.range(10).selectExpr(*columns.split("; ")), **options)
     assert desk.oracle("refused") == []

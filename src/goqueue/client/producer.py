@@ -190,8 +190,9 @@ class AsyncProducer:
             sender.schedule()
 
     async def enqueue_columns(self, topic: str, columns: OutgoingColumns) -> None:
-        """Publish messages that are columns already, without one object per message. Waits for room, behind those that wait for it
-        already, and not for answers.
+        """Publish messages that are columns already, without one object per message.
+
+        It waits for room, behind those that wait for it already, and not for answers.
 
         InvalidRecord, with its row as `index`, when one of them is no message: then none of them was enqueued.
         """

@@ -38,12 +38,20 @@ def connect(address: Address) -> Client:
     )
 
 
-def survey(client: Client, subscription: Subscription, isolation: Isolation) -> Extents:
-    """UnknownTopic when a topic that is named does not exist. A pattern that matches nothing finds nothing."""
+def survey(client: Client, subscription: Subscription, isolation: Isolation, *, missing: bool = False) -> Extents:
+    """UnknownTopic when a topic that is named does not exist, unless it may be `missing`: then it is not found.
+
+    A pattern that matches nothing finds nothing.
+    """
     found = Extents({}, {}, {}, {})
     bound = "stable" if isolation == "read_committed" else "latest"
     for name in _names(client, subscription):
-        described = client.call("describe_topic", topic=name)
+        try:
+            described = client.call("describe_topic", topic=name)
+        except UnknownTopic:
+            if missing or subscription.pattern is not None:  # it was there a moment ago
+                continue
+            raise
         if described.get("unavailable"):
             raise InvalidRequest(f"partitions of {name} could not be opened by the broker: {described['unavailable']}")
         offsets = {int(number): each for number, each in described["partition_offsets"].items()}

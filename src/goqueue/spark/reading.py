@@ -115,7 +115,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         options, client = self._options, self._connect()
-        extents = self._survey()
+        extents = asking.survey(client, options.subscription, options.isolation)
         start = asking.resolve(client, extents, options.start, what="startingOffsets")
         if options.reader_name is not None:
             start = asking.keep_start(client, options.reader_name, start, extents.start)
@@ -201,7 +201,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client = None
 
     def _survey(self) -> Extents:
-        return asking.survey(self._connect(), self._options.subscription, self._options.isolation)
+        """Of what is there now: what was there when it began, and is gone, is the business of `_reach`."""
+        return asking.survey(self._connect(), self._options.subscription, self._options.isolation, missing=True)
 
     def _connect(self) -> Client:
         if self._client is None:
