@@ -82,9 +82,9 @@ def main(settings: dict[str, Any]) -> None:
     pause_s = settings.get("pause_s", 0)
 
     def wait(batches: Any) -> Any:
-        """When the sink has the first of them."""
+        """When the sink has the first of them: Spark hands one on when it is asked for the next."""
         for number, batch in enumerate(batches):
-            if number == 1:
+            if number == 2:
                 time.sleep(pause_s)
             yield batch
 
