@@ -9,9 +9,11 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyspark
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -24,6 +26,7 @@ from goqueue.spark.writing import StreamWriter
 MARKS = "GOQUEUE_TEST_MARKS"
 """Where the driver says which processes it is, and is told at which batch it dies."""
 FAILPOINT = "sink-committed"
+WRITER = "writer"
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For programs that live for seconds: nothing is optimised that will not be run again."""
 
@@ -46,6 +49,11 @@ class DyingSource(GoQueueSource):
 
 
 class DyingWriter(StreamWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Every executor has a process that starts its others: so many of them write."""
+        (Path(os.environ[MARKS]) / f"{WRITER}-{os.getppid()}").touch()
+        return super().write(iterator)
+
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         super().commit(messages, batchId)
         marks = Path(os.environ[MARKS])
@@ -65,6 +73,7 @@ def main(settings: dict[str, Any]) -> None:
         spark__driver__host="127.0.0.1",
         spark__driver__bindAddress="127.0.0.1",
         spark__executor__memory="512m",
+        spark__scheduler__minRegisteredResourcesRatio="1.0",
         spark__driver__extraJavaOptions=QUICK_JAVA,
         spark__executor__extraJavaOptions=QUICK_JAVA,
         spark__executorEnv__PYTHONPATH=os.environ.get("PYTHONPATH", ""),

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import goqueue
 from goqueue.client.reader import Isolation
-from tests.chaos.spark_driver import FAILPOINT, MARKS, link_spark
+from tests.chaos.spark_driver import FAILPOINT, MARKS, WRITER, link_spark
 from tests.support.broker import DOORS, running_broker
 
 PATIENCE_S = 300
@@ -78,6 +78,11 @@ class Copying:
         has_hit = any(mark.name.startswith(f"{FAILPOINT}-") for mark in {*self._marks.iterdir()} - before)
         assert has_hit or ended.returncode == 0, ended.stderr.decode()[-3000:]
         return has_hit
+
+    @property
+    def executors(self) -> int:
+        """How many of them have written something."""
+        return sum(1 for _ in self._marks.glob(f"{WRITER}-*"))
 
     def outcome(self, hits: int) -> Outcome:
         with goqueue.Client(self.wire) as client:

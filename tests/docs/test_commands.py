@@ -1,15 +1,16 @@
 """Every `bash` and `python` block of the documents runs, in order, as a reader would type it.
 
-A document is one shell script in one scratch directory, with the installed `goqueue` first on the PATH, so
-what an early block writes a later one can read. `make` works on this repository with the environment that
-runs the suite: nothing is installed again. A `console` or `text` block is for reading only. Of what takes
-minutes or needs root only the existence is checked: see the two tables.
+A document is one shell script in one scratch directory, with the installed `goqueue` first on the PATH, so what an
+early block writes a later one can read; `python` blocks with no `bash` block between them are one program. `make` works on
+this repository with the environment that runs the suite: nothing is installed again. A `console` or `text` block is for
+reading only. Of what takes minutes or needs root only the existence is checked: see the two tables.
 """
 
 import os
 import shutil
 import subprocess
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -125,12 +126,13 @@ def script(name: str, runnable: list[Block]) -> str:
     parts = [prelude]
     if any("goqueue-cli" in block.text for block in runnable):
         parts.append(f'command python "{READY}" "$SCRATCH/ready" &\n')
-    for block in runnable:
-        parts.append(f"echo '--- {name}, the {block.language} block on line {block.line}'\n")
-        if block.language == "bash":
-            parts.append(block.text)
+    for language, group in groupby(runnable, lambda block: block.language):
+        said = [(f"--- {name}, the {language} block on line {block.line}", block.text) for block in group]
+        if language == "bash":
+            parts += [f"echo '{place}'\n{text}" for place, text in said]
         else:
-            parts.append(f"localised <<'END-OF-BLOCK' | python -\n{block.text}END-OF-BLOCK\n")
+            program = "".join(f"print({place!r}, flush=True)\n{text}" for place, text in said)
+            parts.append(f"localised <<'END-OF-BLOCK' | python -\n{program}END-OF-BLOCK\n")
     return "".join(parts)
 
 

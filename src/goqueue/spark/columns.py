@@ -52,7 +52,7 @@ _COLUMNS: Final = {
     "priority": _Column((StringType, IntegralType), "the name of a lane, or 0 to 4"),
     **dict.fromkeys(_TIMES, _TIME),
 }
-_HEADER: Final = {"key": (StringType,), "value": _BYTES.types}
+_HEADER: Final[dict[str, tuple[type[DataType], ...]]] = {"key": (StringType,), "value": _BYTES.types}
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:

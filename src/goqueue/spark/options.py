@@ -154,24 +154,28 @@ _ADDRESS: Final = (
     _Option("goqueue.request.timeout", values.seconds),
     _Option("goqueue.client.id", values.text),
 )
-_SOURCE: Final = (
-    *_ADDRESS,
+_READING: Final = (
     _Option("subscribe", values.topics),
     _Option("subscribePattern", values.pattern),
-    _Option("assign", _partitions),
     _Option("startingOffsets", _bound),
     _Option("endingOffsets", _bound),
     _Option("startingTimestamp", values.time),
     _Option("endingTimestamp", values.time),
+    _Option("maxRecordsPerPartition", values.whole),
+    _Option("failOnDataLoss", values.yes_or_no),
+    _Option("includeHeaders", values.yes_or_no),
+    _Option("isolation", values.one_of("read_committed", "read_uncommitted")),
+)
+"""From a broker or from its files."""
+_SOURCE: Final = (
+    *_ADDRESS,
+    *_READING,
+    _Option("assign", _partitions),
     _Option("maxOffsetsPerTrigger", values.whole),
     _Option("maxBytesPerTrigger", values.size),
     _Option("minOffsetsPerTrigger", values.whole),
     _Option("maxTriggerDelay", values.seconds),
     _Option("minPartitions", values.whole),
-    _Option("maxRecordsPerPartition", values.whole),
-    _Option("failOnDataLoss", values.yes_or_no),
-    _Option("includeHeaders", values.yes_or_no),
-    _Option("isolation", values.one_of("read_committed", "read_uncommitted")),
     _Option("readerName", values.text),
     _Option("pushFilters", values.yes_or_no),
     _Option("value.format", values.one_of("bytes", "json")),
@@ -187,17 +191,8 @@ _SINK: Final = (
     _Option("checkpointLocation", values.text),
 )
 _LOG: Final = (
+    *_READING,
     _Option("path", values.text),
-    _Option("subscribe", values.topics),
-    _Option("subscribePattern", values.pattern),
-    _Option("startingOffsets", _bound),
-    _Option("endingOffsets", _bound),
-    _Option("startingTimestamp", values.time),
-    _Option("endingTimestamp", values.time),
-    _Option("includeHeaders", values.yes_or_no),
-    _Option("isolation", values.one_of("read_committed", "read_uncommitted")),
-    _Option("failOnDataLoss", values.yes_or_no),
-    _Option("maxRecordsPerPartition", values.whole),
     _Option("content", values.one_of("messages", "damage")),
 )
 
