@@ -1,9 +1,10 @@
 """Every `bash` and `python` block of the documents runs, in order, as a reader would type it.
 
-A document is one shell script in one scratch directory, with the installed `goqueue` first on the PATH, so what an
-early block writes a later one can read; `python` blocks with no `bash` block between them are one program. `make` works on
-this repository with the environment that runs the suite: nothing is installed again. A `console` or `text` block is for
-reading only. Of what takes minutes or needs root only the existence is checked: see the two tables.
+A document is one shell script in one scratch directory, with the installed `goqueue` first on the PATH, so
+what an early block writes a later one can read; `python` blocks with no `bash` block between them are one
+program. `make` works on this repository with the environment that runs the suite: nothing is installed
+again. A `console` or `text` block is for reading only. Of what takes minutes or needs root only the
+existence is checked: see the two tables.
 """
 
 import os
