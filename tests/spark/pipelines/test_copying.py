@@ -11,16 +11,24 @@ from pyspark.sql import SparkSession
 
 from goqueue.spark.fetching import DataLost
 from goqueue.spark.pipelines import copying
+from goqueue.spark.pipelines.running import RunFailed
 from tests.spark.desk import Desk, open_desk
 from tests.spark.pipelines.stage import Stage
+from tests.support.planted_directory import segment_files
+from tests.unit.storage.logs import flip, positions
 
 HOUR_MS = 3_600_000
 
 
 @pytest.fixture(scope="module")
-def own_desk(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("copying")
+
+
+@pytest.fixture(scope="module")
+def own_desk(spark: SparkSession, data: Path) -> Iterator[Desk]:
     """A broker in this process, so that it cleans when it is told to."""
-    with open_desk(spark, tmp_path_factory.mktemp("copying")) as made:
+    with open_desk(spark, data) as made:
         yield made
 
 
@@ -165,6 +173,20 @@ def test_what_retention_took_is_an_error_or_is_skipped_and_told(stage: Stage, ow
     assert summary.problems == [f"{begin - 20} offsets were cleaned away before they were read"]
     kept = [message.value for message in stage.read("passing")]
     assert [message.value for message in stage.read("passed")][20:] == kept
+
+
+def test_what_is_damaged_is_an_error_that_says_what_to_do_or_is_skipped(
+    stage: Stage, own_desk: Desk, data: Path
+) -> None:
+    fill(own_desk, "worn")
+    own_desk.clean()  # and so synced
+    segment = segment_files(data, "worn")[0]
+    flip(segment, positions(segment)[1][1] - 1)
+    stage.client.create_topic("mended", partitions=1)
+    options: dict[str, Any] = {"topic": "worn", "into": "mended"}
+    with pytest.raises(RunFailed, match=r"offsets 1 to 1 of .* are gone: they are damaged .*; set lost=skip to go on"):
+        stage.run("replay", **options)
+    assert stage.run("replay", lost="skip", **options).figures["messages written"] == 19
 
 
 def test_a_chunk_that_was_written_is_known_although_its_messages_are_gone(
