@@ -6,7 +6,7 @@ read as far as it is there, as was asked for; nothing is skipped without a word.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import closing
 from typing import Final
 
@@ -29,9 +29,19 @@ class DataLost(DamagedData):
     code = "data_lost"
 
 
-def fetch(address: Address, stretch: Stretch, *, uncommitted: bool, fail_on_data_loss: bool) -> Iterator[memoryview]:
-    """The blocks that have the stretch's messages, in order; they may begin before it and end behind it."""
-    blocks = _fetch(address, stretch, uncommitted, fail_on_data_loss)
+def fetch(
+    address: Address,
+    stretch: Stretch,
+    *,
+    uncommitted: bool,
+    fail_on_data_loss: bool,
+    on_loss: Callable[[int, str], None] = lambda _offset, _text: None,
+) -> Iterator[memoryview]:
+    """The blocks that have the stretch's messages, in order; they may begin before it and end behind it.
+
+    `on_loss` hears what is left out: its first offset, and what is said of it.
+    """
+    blocks = _fetch(address, stretch, uncommitted, fail_on_data_loss, on_loss)
 
     async def following() -> memoryview | None:
         return await anext(blocks, None)
@@ -45,7 +55,11 @@ def fetch(address: Address, stretch: Stretch, *, uncommitted: bool, fail_on_data
 
 
 async def _fetch(
-    address: Address, stretch: Stretch, uncommitted: bool, fail_on_data_loss: bool
+    address: Address,
+    stretch: Stretch,
+    uncommitted: bool,
+    fail_on_data_loss: bool,
+    on_loss: Callable[[int, str], None],
 ) -> AsyncGenerator[memoryview, None]:
     link = Link(
         parse_endpoint(
@@ -72,6 +86,7 @@ async def _fetch(
         if fail_on_data_loss:
             raise DataLost(f"{text}; set failOnDataLoss to false to go on without them")
         log.warning("%s", text)
+        on_loss(first, text)
 
     offset = stretch.start
     ahead: asyncio.Task[Fetched] | None = None

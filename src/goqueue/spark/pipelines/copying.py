@@ -4,6 +4,9 @@ A chunk is a stretch of offsets of each partition. Which one comes next is writt
 number; it is written to the topic under that number, which the broker takes once. So whatever happens, a chunk that was
 begun is done again as it was, and what is in the topic already is not put there again. What a topic would not take goes
 to the bad rows, with the reason.
+
+What a chunk has is written down before its messages are: one that the broker has taken is done, also when what it was
+made of has been cleaned away since.
 """
 
 import time
@@ -14,17 +17,26 @@ import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from goqueue.codec.layout import HEADER_COUNT_BYTES, HEADER_LENGTH_BYTES
+from goqueue.spark import asking, values
+from goqueue.spark.fetching import DataLost
+from goqueue.spark.options import Address
+from goqueue.spark.pipelines.delays import CANCELLED, FATE, FORGOTTEN, Delays
 from goqueue.spark.pipelines.failpoints import failpoint
-from goqueue.spark.pipelines.frame import Run, Table
-from goqueue.spark.pipelines.sources import Source
+from goqueue.spark.pipelines.frame import Option, Run, Table
+from goqueue.spark.pipelines.sizes import message_bytes
+from goqueue.spark.pipelines.sources import Left, Source
 from goqueue.spark.pipelines.state import for_spark
-from goqueue.spark.places import Position, admit, stretches
+from goqueue.spark.places import Position, Stretch, admit, stretches
 
 _KEPT: Final = "copy.json"
 WRITTEN: Final = ("key", "value", "headers", "priority", "event_time")
 """What goes with a message; where it was, and who sent it, does not."""
 _WHY: Final = "why"
+_NOT_KNOWN: Final = "to be delivered later, and the broker does not have it any more: cancelled, or delivered earlier"
+_PLACES: Final = ("topic", "partition", "from", "to", "offsets")
+LOST: Final = Option(
+    "lost", values.one_of("fail", "skip"), "Messages that are gone: fail or skip.", default="fail", steers=True
+)
 
 
 class Tally(msgspec.Struct):
@@ -34,6 +46,13 @@ class Tally(msgspec.Struct):
     """That the filter kept."""
     written: int = 0
     bad: int = 0
+    cancelled: int = 0
+    """Delayed messages that never were to be delivered any more."""
+    lost: int = 0
+    """Offsets that were cleaned away before they were read."""
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
 class Kept(msgspec.Struct):
@@ -45,6 +64,8 @@ class Kept(msgspec.Struct):
     """Of the chunk that was begun last."""
     chunk_end: dict[str, Any] | None = None
     """Where that one ends; None when it is done."""
+    counted: Tally | None = None
+    """What it has; None until that is known."""
     tally: Tally = msgspec.field(default_factory=Tally)
 
 
@@ -54,12 +75,15 @@ class Copy(NamedTuple):
     source: Source
     target: str
     max_message_bytes: int
+    delays: Delays
     columns: tuple[str, ...] = WRITTEN
     keep: Callable[[DataFrame], DataFrame] = lambda rows: rows
     """Those that are wanted."""
     chunk: int = 100_000
     rate: float | None = None
     """Rows a second."""
+    skips_lost: bool = False
+    """Go on without what was cleaned away."""
 
 
 def ahead(run: Run, copy: Copy) -> tuple[Position, Position]:
@@ -72,15 +96,20 @@ def ahead(run: Run, copy: Copy) -> tuple[Position, Position]:
 def describe(run: Run, copy: Copy) -> list[Table]:
     """For a dry run: what would be read, and how much of it kept, without reading more than needed for that."""
     start, end = ahead(run, copy)
-    left = stretches(start, end)
-    rows = [(each.topic, each.partition, each.start, each.end, each.size) for each in left]
-    judged = _judged(copy, copy.source.rows(start, end)) if left else None
-    found = judged.groupBy(_WHY).count().collect() if judged is not None else []
-    kept = [("would be written" if row[0] is None else f"bad: {row[0]}", row[1]) for row in found]
+    left = copy.source.left(start, end)
+    there = stretches(left.start, end)
+    judged = _judged(copy, copy.source.rows(left.start, end)) if there else None
+    found = judged.groupBy(_WHY, _is_cancelled()).count().collect() if judged is not None else []
+    what = [("cancelled" if row[1] else "would be written" if row[0] is None else f"bad: {row[0]}") for row in found]
     return [
-        Table("would be read", ("topic", "partition", "from", "to", "offsets"), list(rows)),
-        Table(f"into {copy.target}", ("what", "messages"), list(kept)),
+        Table("would be read", _PLACES, [_place(each) for each in there]),
+        *([Table("lost: cleaned away", _PLACES, [_place(each) for each in left.gone])] if left.gone else []),
+        Table(f"into {copy.target}", ("what", "messages"), list(zip(what, (row[2] for row in found), strict=True))),
     ]
+
+
+def _place(each: Stretch) -> tuple[str | int, ...]:
+    return each.topic, each.partition, each.start, each.end, each.size
 
 
 def carry_out(run: Run, copy: Copy) -> Tally:
@@ -99,11 +128,10 @@ def carry_out(run: Run, copy: Copy) -> Tally:
             kept.chunk_end = admit(position, end, pace.offsets()).to_json()
             run.state.keep(_KEPT, kept)
         chunk_end = Position.from_json(kept.chunk_end)
-        done = _copy_chunk(run, copy, position, chunk_end, kept.number)
+        done = _known(run, kept) or _copy_chunk(run, copy, position, chunk_end, kept)
         failpoint("copy-written")
-        before = kept.tally
-        kept.tally = Tally(before.rows + done.rows, before.written + done.written, before.bad + done.bad)
-        kept.next, kept.chunk_end = kept.chunk_end, None
+        kept.tally += done
+        kept.next, kept.chunk_end, kept.counted = kept.chunk_end, None, None
         run.state.keep(_KEPT, kept)
         for name in Tally.__struct_fields__:
             run.tally(name, getattr(done, name))
@@ -113,49 +141,91 @@ def carry_out(run: Run, copy: Copy) -> Tally:
     return kept.tally
 
 
-def _copy_chunk(run: Run, copy: Copy, start: Position, end: Position, number: int) -> Tally:
-    judged = _judged(copy, copy.source.rows(start, end)).persist()
+def _token(run: Run) -> str:
+    """The name under which the numbers of chunks count."""
+    return f"pipeline-{run.state.id}"
+
+
+def _known(run: Run, kept: Kept) -> Tally | None:
+    """What the chunk has, if it was counted and all of it is written."""
+    if kept.counted is None:
+        return None
+    if kept.counted.written:
+        with asking.connect(Address(run.options["address"])) as client:
+            last = client.transaction_token(_token(run)).number
+        if last is None or last < kept.number:
+            return None
+    return kept.counted
+
+
+def _copy_chunk(run: Run, copy: Copy, start: Position, end: Position, kept: Kept) -> Tally:
+    judged, tally = _counted(copy, start, end)
     try:
-        rows, bad = judged.agg(f.count("*"), f.count(_WHY)).collect()[0]
-        if bad:
-            left_out = judged.where(f.col(_WHY).isNotNull())
-            left_out.write.mode("overwrite").parquet(for_spark(run.state.bad_rows / f"chunk={number}"))
-        if rows > bad:
-            good = judged.where(f.col(_WHY).isNull()).select(*copy.columns)
+        if tally.bad:
+            left_out = judged.where(f.col(_WHY).isNotNull()).drop(FATE)
+            left_out.write.mode("overwrite").parquet(for_spark(run.state.bad_rows / f"chunk={kept.number}"))
+        kept.counted = tally
+        run.state.keep(_KEPT, kept)
+        if tally.written:
+            good = judged.where(f.col(_WHY).isNull() & ~_is_cancelled()).select(*copy.columns)
             writer = good.write.format("goqueue").option("bootstrap.servers", run.options["address"])
-            writer = writer.option("topic", copy.target).option("transactionalId", f"pipeline-{run.state.id}")
-            writer.option("batchId", number).mode("append").save()
+            writer = writer.option("topic", copy.target).option("transactionalId", _token(run))
+            writer.option("batchId", kept.number).mode("append").save()
     finally:
         judged.unpersist()
-    return Tally(rows, rows - bad, bad)
+    return tally
 
 
-# ---------------------------------------------------------------- rows a topic would not take
+def _counted(copy: Copy, start: Position, end: Position) -> tuple[DataFrame, Tally]:
+    """What is left of a chunk, judged, and what it has. Read again when some of it was cleaned away meanwhile."""
+    left = _left(copy, start, end)
+    while True:
+        judged = _judged(copy, copy.source.rows(left.start, end)).persist()
+        try:
+            rows, bad, cancelled = judged.agg(f.count("*"), f.count(_WHY), f.count_if(_is_cancelled())).collect()[0]
+            before, left = left, _left(copy, start, end)
+        except BaseException:
+            judged.unpersist()
+            raise
+        if left == before:
+            lost = sum(each.size for each in left.gone)
+            return judged, Tally(rows, rows - bad - cancelled, bad, cancelled, lost)
+        judged.unpersist()
 
 
-def _size() -> Column:
-    """As the broker counts it: key, value and headers."""
-    lengths = f.coalesce(f.octet_length("key"), f.lit(0)) + f.coalesce(f.octet_length("value"), f.lit(0))
-    beside = 2 * HEADER_LENGTH_BYTES
-    headers = f.aggregate(
-        f.col("headers"),
-        f.lit(HEADER_COUNT_BYTES),
-        lambda total, each: total + beside + f.octet_length(each["key"]) + f.octet_length(each["value"]),
-    )
-    return lengths + f.when(f.size("headers") > 0, headers).otherwise(0)
+def _left(copy: Copy, start: Position, end: Position) -> Left:
+    """DataLost if something is gone that is not to be skipped."""
+    left = copy.source.left(start, end)
+    if left.gone and not copy.skips_lost:
+        first = left.gone[0]
+        raise DataLost(
+            f"offsets {first.start} to {first.end - 1} of partition {first.partition} of {first.topic} were cleaned "
+            "away before they were read; set lost=skip to go on without them"
+        )
+    return left
+
+
+# ---------------------------------------------------------------- rows that are not written
+
+
+def _is_cancelled() -> Column:
+    return f.col(FATE).eqNullSafe(CANCELLED)
 
 
 def _judged(copy: Copy, rows: DataFrame) -> DataFrame:
-    """The rows that are wanted, with why they are bad, if they are."""
-    limit = copy.max_message_bytes
+    """The rows that are wanted, with their fate, and why they are bad, if they are."""
+    limit, size = copy.max_message_bytes, message_bytes()
+    is_later = f.col("deliver_at") > f.current_timestamp()
     reasons = (
-        (_size() > limit, f.concat(_size().cast("string"), f.lit(f" bytes; {copy.target} takes {limit}"))),
+        (_is_cancelled(), f.lit(None)),
+        (size > limit, f.concat(size.cast("string"), f.lit(f" bytes; {copy.target} takes {limit}"))),
         (~f.coalesce(f.col("priority"), f.lit(2)).between(0, 4), f.lit("a priority that is not from 0 to 4")),
+        (f.col(FATE).eqNullSafe(FORGOTTEN) & is_later, f.lit(_NOT_KNOWN)),
     )
     why = f.lit(None).cast("string")
     for is_so, reason in reversed(reasons):
         why = f.when(is_so, reason).otherwise(why)
-    return copy.keep(rows).withColumn(_WHY, why)
+    return copy.delays.as_of_now(copy.keep(rows)).withColumn(_WHY, why)
 
 
 # ---------------------------------------------------------------- how fast

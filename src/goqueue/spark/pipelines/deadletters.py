@@ -35,7 +35,8 @@ Offsets = dict[int, list[int]]
 class Kept(msgspec.Struct, frozen=True):
     """The redrive that was started last; it goes on in the broker when this process dies."""
 
-    redrive: str
+    redrive: str | None
+    """None: it has ended."""
 
 
 def run(run: Run) -> Summary:
@@ -117,6 +118,8 @@ def _redrive(run: Run, letters: DataFrame) -> tuple[dict[str, int], list[str]]:
                 continue  # all of them were redriven before
             run.state.keep(_KEPT, Kept(started.id))
             done = _watch(run, client, started.id)
+            if done.state == "failed":
+                raise RunFailed(f"the redrive {started.id} failed: {done.error}; run this again for what is left")
             told["redriven"] += done.redriven
             told["skipped"] += done.skipped
             run.tally("redriven", done.redriven)
@@ -139,29 +142,31 @@ def _slices(letters: DataFrame) -> Iterator[Offsets]:
 
 
 def _wait_for_the_last(run: Run, client: Client) -> None:
-    """A run before this one may have been killed: its redrive goes on, and there is one of a topic at a time."""
+    """A run before this one may have been killed: its redrive goes on, and there is one of a topic at a time.
+
+    However it ends: what it has not redriven, this run does.
+    """
     kept: Kept | None = run.state.read(_KEPT, Kept)
-    if kept is not None and not run.is_dry:
+    if kept is not None and kept.redrive is not None and not run.is_dry:
         try:
             _watch(run, client, kept.redrive)
         except UnknownRedrive:
-            pass  # long done
+            run.state.keep(_KEPT, Kept(None))  # it ended long ago
 
 
 def _watch(run: Run, client: Client, redrive: str) -> Any:
-    """Until it has ended, or this run is to: then it is cancelled."""
+    """Until it has ended, or this run is to: then it is cancelled. One that is known to have ended is forgotten."""
     done = 0
     while True:
         found = client.describe_redrive(redrive)
         if run.progress.doing:
             run.progress.advance(found.redriven + found.skipped - done)
         done = found.redriven + found.skipped
-        if found.state == "failed":
-            raise RunFailed(f"the redrive {redrive} failed: {found.error}")
-        if found.state != "running":
-            return found
-        if run.stopping.is_asked:
+        if found.state == "running" and run.stopping.is_asked:
             return client.cancel_redrive(redrive)
+        if found.state != "running":
+            run.state.keep(_KEPT, Kept(None))
+            return found
         time.sleep(_LOOK_AGAIN_S)
 
 

@@ -1,7 +1,7 @@
 """Dead letters as rows: the message, and the story of how it died, which travels beside it in the record.
 
 Tasks read stretches of the dead-letter topic and unpack each record. What is there and is no dead letter, because
-somebody published it by hand, has a row as well, with `why` it is bad.
+somebody published it by hand, has a row as well, with `why` it is bad; so has each row of letters that cannot be read.
 """
 
 from collections.abc import Iterable, Iterator
@@ -46,15 +46,24 @@ def read_letters(spark: SparkSession, address: str, topic: str) -> DataFrame:
     def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                stretch = Stretch(**row)
-                for block in fetch(where, stretch, uncommitted=False, fail_on_data_loss=False):
-                    rows = [_row(stretch, each) for each in codec.decode(block) if _counts(stretch, each)]
-                    yield pa.RecordBatch.from_pylist(rows, schema=kind)
+                yield from (pa.RecordBatch.from_pylist(rows, schema=kind) for rows in _unpacked(where, Stretch(**row)))
 
     if not found:
         return nothing
     parts = spark.createDataFrame(spark.sparkContext.parallelize(found, len(found)), _STRETCHES)
     return parts.mapInArrow(unpack, COLUMNS)
+
+
+def _unpacked(where: Address, stretch: Stretch) -> Iterator[list[dict[str, object]]]:
+    """The rows of a stretch, and of what cannot be read of it one for each gap."""
+    gaps: list[dict[str, object]] = []
+
+    def miss(offset: int, text: str) -> None:
+        gaps.append({"partition": stretch.partition, "offset": offset, "why": text})
+
+    for block in fetch(where, stretch, uncommitted=False, fail_on_data_loss=False, on_loss=miss):
+        yield [_row(stretch, each) for each in codec.decode(block) if _counts(stretch, each)]
+    yield gaps
 
 
 def _counts(stretch: Stretch, record: Record) -> bool:

@@ -1,15 +1,16 @@
 """`replay`: what a topic had in a range of time, from its log or from a lake, into a topic; filtered, at a rate, once.
 
 Kept are key, value, headers, priority and event time, and the order of each key. Not kept are offsets, append times,
-message ids, and who published: the messages are new ones. Where a key was in several partitions, because partitions
-were added, its order is kept within each of them.
+message ids, and who published: the messages are new ones. Delayed messages that were cancelled are left out. Where a
+key was in several partitions, because partitions were added, its order is kept within each of them.
 """
 
 from typing import Final
 
 from goqueue.spark import asking, values
 from goqueue.spark.options import Address
-from goqueue.spark.pipelines.copying import WRITTEN, Copy, Tally, carry_out, describe
+from goqueue.spark.pipelines.copying import LOST, WRITTEN, Copy, Tally, carry_out, describe
+from goqueue.spark.pipelines.delays import Delays
 from goqueue.spark.pipelines.filters import where, with_header, with_key
 from goqueue.spark.pipelines.frame import ADDRESS, Option, Pipeline, Run, Summary
 from goqueue.spark.pipelines.sources import LakeSource, Source, TopicSource, largest_message
@@ -21,9 +22,11 @@ def run(run: Run) -> Summary:
     options = run.options
     with asking.connect(Address(options["address"])) as client:
         largest = largest_message(client, options["into"])
+        delays = Delays(client, options["address"], options["topic"])
     bounds = (options["topic"], options["from"], options["to"])
+    skips_lost = options["lost"] == "skip"
     source: Source = (
-        TopicSource(run.spark, options["address"], *bounds)
+        TopicSource(run.spark, options["address"], *bounds, skips_lost=skips_lost)
         if options["lake"] is None
         else LakeSource(run.spark, options["lake"], *bounds)
     )
@@ -32,10 +35,12 @@ def run(run: Run) -> Summary:
         source,
         options["into"],
         largest,
+        delays,
         (*WRITTEN, *times),
         lambda rows: where(with_header(with_key(rows, options["key"]), options["header"]), options["where"]),
         chunk=options["chunk"],
         rate=options["rate"],
+        skips_lost=skips_lost,
     )
     if run.is_dry:
         return Summary(figures={"into": options["into"]}, tables=describe(run, copy))
@@ -44,9 +49,16 @@ def run(run: Run) -> Summary:
 
 def summary_of(run: Run, target: str, tally: Tally) -> Summary:
     return Summary(
-        figures={"into": target, "messages read": tally.rows, "messages written": tally.written},
+        figures={
+            "into": target,
+            "messages read": tally.rows,
+            "messages written": tally.written,
+            "cancelled": tally.cancelled,
+            "offsets lost": tally.lost,
+        },
         bad_rows=tally.bad,
         bad_rows_at=str(run.state.bad_rows) if tally.bad else None,
+        problems=[f"{tally.lost} offsets were cleaned away before they were read"] if tally.lost else [],
     )
 
 
@@ -67,6 +79,7 @@ PIPELINE: Final = Pipeline(
         Option("expiry", _KEEP_OR_DROP, "When they were to expire: keep or drop.", default="drop"),
         Option("rate", values.number, "At most so many a second.", steers=True),
         Option("chunk", values.whole, "At most so many offsets at once.", default="100000", steers=True),
+        LOST,
     ),
     run,
 )

@@ -30,6 +30,8 @@ _SAYS_IT_TWICE: Final = "SQLQueryContextLogger"
 _JAVA_TRACE: Final = re.compile(r"\n\tat |\n\nJVM stacktrace|\n=== Streaming Query ===")
 _OURS: Final = re.compile(r"^goqueue\.[\w.]+: ")
 """What Python puts before the text of an error of ours."""
+_AS_OPTION: Final = ("set failOnDataLoss to false", "set lost=skip")
+"""What the source tells to do, and what that is called in a pipeline."""
 _TRACEBACK: Final = "Traceback (most recent call last):\n"
 
 
@@ -152,7 +154,7 @@ def _told(error: BaseException) -> str:
     text = (str(error) or type(error).__name__).strip()
     if isinstance(error, GoQueueError) or not text:
         return text
-    text = _JAVA_TRACE.split(text)[0].strip()
+    text = _JAVA_TRACE.split(text)[0].strip().replace(*_AS_OPTION)
     if _TRACEBACK in text:
         lines = [line for line in text.partition(_TRACEBACK)[2].splitlines() if line and not line[0].isspace()]
         text = _OURS.sub("", lines[0]) if lines else text

@@ -1,12 +1,12 @@
 """Where messages to be written again come from: a topic, or what a lake has of one.
 
 A source says which offsets it has, and gives the rows between two positions: those of one partition in one task, in the
-order of their offsets.
+order of their offsets. What it had before it may have lost since, and says so.
 """
 
 import json
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -16,29 +16,49 @@ from goqueue.model.errors import DamagedData
 from goqueue.spark import asking
 from goqueue.spark.options import EARLIEST, LATEST, Address, Bound, Subscription
 from goqueue.spark.pipelines import lake as lakes
-from goqueue.spark.places import Offsets, Position, stretches
+from goqueue.spark.places import Offsets, Position, Stretch, stretches
 
 _LAKE_ID: Final = "lake"
 """In place of the id of a topic, which a lake does not know."""
+
+
+class Left(NamedTuple):
+    """What is still there, of what lies between two positions."""
+
+    start: Position
+    """Where it begins."""
+    gone: list[Stretch]
+    """What lay before that and was promised."""
 
 
 class Source(Protocol):
     def extent(self) -> tuple[Position, Position]:
         """Its beginning and its end, as it is now."""
 
+    def left(self, start: Position, end: Position) -> Left:
+        """What is there of it now."""
+
     def rows(self, start: Position, end: Position) -> DataFrame:
-        """With every column a message has."""
+        """With every column a message has; from where there is something."""
 
 
 class TopicSource:
     """What a topic has, or had and will have between two times."""
 
     def __init__(
-        self, spark: SparkSession, address: str, topic: str, from_ms: int | None = None, to_ms: int | None = None
+        self,
+        spark: SparkSession,
+        address: str,
+        topic: str,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        *,
+        skips_lost: bool = False,
     ) -> None:
         self._spark = spark
         self._address = address
         self._topic = topic
+        self._skips_lost = skips_lost
         self._start = Bound(word=EARLIEST) if from_ms is None else Bound(time_ms=from_ms)
         self._end = Bound(word=LATEST) if to_ms is None else Bound(time_ms=to_ms)
 
@@ -50,15 +70,26 @@ class TopicSource:
                 asking.resolve(client, extents, self._end, what="to"),
             )
 
+    def left(self, start: Position, end: Position) -> Left:
+        """Retention may have taken the beginning. Of partitions that came since nothing was promised."""
+        with asking.connect(Address(self._address)) as client:
+            extents = asking.survey(client, Subscription((self._topic,)), "read_committed")
+        for then in (start, end):
+            _check_same(then, extents.end, self._topic)
+        begin, gone = {**end.offsets[self._topic]}, []
+        for each in stretches(start, end):
+            first = min(max(each.start, extents.earliest[self._topic][each.partition]), each.end)
+            begin[each.partition] = first
+            if first > each.start and not each.is_new:
+                gone.append(each._replace(end=first))
+        return Left(Position(end.ids, {self._topic: begin}), gone)
+
     def rows(self, start: Position, end: Position) -> DataFrame:
         """Read by offsets, so that the same are read again when they have to be."""
-        _check_same(start, end, self._topic)
-        ahead = stretches(start, end)
-        numbers = [each.partition for each in ahead]
+        first, last = start.offsets[self._topic], end.offsets[self._topic]
         reader = self._spark.read.format("goqueue").option("bootstrap.servers", self._address)
-        reader = reader.option("includeHeaders", "true").option("assign", json.dumps({self._topic: numbers}))
-        first = {str(each.partition): each.start for each in ahead}
-        last = {str(each.partition): each.end for each in ahead}
+        reader = reader.option("includeHeaders", "true").option("assign", json.dumps({self._topic: [*last]}))
+        reader = reader.option("failOnDataLoss", str(not self._skips_lost).lower())
         reader = reader.option("startingOffsets", json.dumps({self._topic: first}))
         return reader.option("endingOffsets", json.dumps({self._topic: last})).load()
 
@@ -84,6 +115,9 @@ class LakeSource:
         ids = {self._topic: _LAKE_ID}
         start: Offsets = {self._topic: {row[0]: row[1] for row in found}}
         return Position(ids, start), Position(ids, {self._topic: {row[0]: row[2] + 1 for row in found}})
+
+    def left(self, start: Position, end: Position) -> Left:
+        return Left(start, [])
 
     def rows(self, start: Position, end: Position) -> DataFrame:
         wanted = f.lit(False)
