@@ -21,7 +21,6 @@ from goqueue.spark.pipelines.report import page
 from goqueue.spark.pipelines.state import for_spark
 from goqueue.spark.places import Position, stretches
 
-REPORT: Final = "report.html"
 _COMPACT_EVERY: Final = 16
 """Batches, while it follows."""
 _GLANCE_S: Final = 0.25
@@ -152,7 +151,7 @@ def _summary(run: Run, lake: Lake, archiving: _Archiving) -> Summary:
         ("topic", "messages", "bytes"),
         [(topic, *both) for topic, both in sorted(by_topic.items())],
     )
-    report = run.state.path / REPORT
+    report = run.state.report
     days = sorted({directory.rpartition("=")[2] for directory in archiving.directories})
     what = f"{', '.join(by_topic)}; {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
     report.write_text(page("Archived", what, figures, [table], {"Messages and bytes an hour": plot(hours)}))

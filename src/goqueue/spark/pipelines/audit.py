@@ -28,7 +28,6 @@ from goqueue.spark.pipelines.report import page
 from goqueue.spark.pipelines.state import for_spark
 from goqueue.spark.pipelines.watching import watched
 
-REPORT: Final = "report.html"
 FINDINGS: Final = "findings"
 _SAMPLE: Final = 50
 """So many findings are shown; all of them are in the file."""
@@ -192,7 +191,7 @@ class _Audit:
         problems = [f"{kind}: {count}" for kind, count in sorted(kinds.items()) if kind != TORN]
         run.tally("messages", sum(each.messages for each in hours))
         run.tally("findings", total)
-        report = run.state.path / REPORT
+        report = run.state.report
         tables = [partitions, *([wrong] if sample else [])]
         marked = [hour for row in sample if (hour := _hour_of(row, hours)) is not None]
         plots = {"Messages and bytes an hour": plot(_by_topic(hours), marked, "something is wrong")} if hours else {}
