@@ -11,8 +11,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from goqueue.model.errors import InvalidRequest
+from goqueue.model.names import format_topic_id
 from goqueue.model.record import Producer, Record
 from goqueue.spark.log_damage import DAMAGED, DISPLACED, DUPLICATED, MISSING
+from goqueue.spark.log_directory import DataDirectory
 from goqueue.spark.pipelines import audit
 from goqueue.spark.pipelines.findings import (
     ABSENT,
@@ -178,7 +180,8 @@ def test_replicas_differ_where_they_do(planted: Path, data: Path, audited: Audit
 
 def lake_of(spark: SparkSession, data: Path, root: Path, change: Callable[[DataFrame], DataFrame]) -> Path:
     frame = spark.read.format("goqueue-log").option("includeHeaders", "true").load(str(data))
-    Lake(spark, str(root), "test").publish(0, change(frame))
+    ids = {topic: format_topic_id(found.topic_id) for topic, found in DataDirectory(str(data)).topics.items()}
+    Lake(spark, str(root), "test").publish(0, change(frame), ids)
     return root
 
 
