@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -46,13 +47,13 @@ def rows(lake: Path) -> int:
 class Following:
     """An archive that runs in a thread, until it is asked to stop."""
 
-    def __init__(self, stage: Stage, **options: object) -> None:
+    def __init__(self, stage: Stage, **options: Any) -> None:
         self.failure: BaseException | None = None
         self.signal: int | None = None
         self._thread = threading.Thread(target=self._run, args=(stage, options))
         self._stoppings: list[Stopping] = []
 
-    def _run(self, stage: Stage, options: dict[str, object]) -> None:
+    def _run(self, stage: Stage, options: dict[str, Any]) -> None:
         try:
             self.signal = stage.run_anyhow("archive", follow="true", every="100ms", **options).signal
         except BaseException as error:
@@ -87,7 +88,7 @@ class Following:
 
 
 @contextmanager
-def following(stage: Stage, monkeypatch: pytest.MonkeyPatch, **options: object) -> Iterator[Following]:
+def following(stage: Stage, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Iterator[Following]:
     run = Following(stage, **options)
     monkeypatch.setattr(running, "Stopping", run.made)
     run.start()
@@ -121,7 +122,8 @@ def test_topics_are_in_the_lake_with_all_their_columns(stage: Stage) -> None:
 @pytest.mark.parametrize("lost", ["fail", "skip"])
 def test_a_topic_that_was_created_again_is_not_mixed_with_the_one_before(stage: Stage, lost: str) -> None:
     """Topic delete x archive."""
-    lake, options = stage.directory / "lake", {"topics": "orders", "lost": lost}
+    lake = stage.directory / "lake"
+    options: dict[str, Any] = {"topics": "orders", "lost": lost}
     stage.publish("orders", 50)
     stage.run("archive", lake=lake, **options)
     before = {(row.partition, row.offset): row.value for row in stage.spark.read.parquet(str(lake)).collect()}
