@@ -130,10 +130,13 @@ def test_a_reader_that_listed_files_before_a_compaction_lists_them_again(
 ) -> None:
     lake = Lake(spark, str(tmp_path), "a")
     days = lake.publish(0, batch(spark, 0), IDS).directories | lake.publish(1, batch(spark, 1), IDS).directories
+    earlier = lakes.read(spark, str(tmp_path), ["orders"])
     once_at(monkeypatch, "lake-listed", lambda: lake.compact(days, small_bytes=1 << 20, least=2))
     found = lakes.read(spark, str(tmp_path), ["orders"])
     assert len(found.inputFiles()) == 2
     assert found.count() == 20
+    with pytest.raises(Exception, match="FILE_NOT_EXIST"):  # never less, as if it were all
+        earlier.count()
 
 
 def test_a_reader_sees_all_of_a_batch_that_comes_meanwhile_or_nothing(
