@@ -12,7 +12,7 @@ from goqueue import codec
 from goqueue.codec.layout import MAGIC, VERSION
 from goqueue.io.disk import Disk
 from goqueue.model import limits
-from goqueue.spark.log_reading import Loss
+from goqueue.spark.log_reading import LogPart, Loss, PartReader
 from goqueue.storage.walk import Damage, read_around
 
 DAMAGED: Final = "damaged"
@@ -48,6 +48,22 @@ class _Found(NamedTuple):
     offset: int
     position: int
     end: int
+
+
+def examine(part: LogPart, disk: Disk) -> Iterator[Finding]:
+    """What is wrong with the offsets of a part, which has whole segments."""
+    first, end = part.stretch.start, part.stretch.end
+    for loss in PartReader(part, disk).read():
+        if not isinstance(loss, Loss):
+            continue
+        for each in diagnose(loss, disk):
+            if each.kind == DUPLICATED:  # it lies there in place of the first that is lost
+                if first <= loss.damage.first < end:
+                    yield each
+            elif each.first < end and each.end > first:
+                yield each._replace(first=max(each.first, first), end=min(each.end, end))
+    if part.torn is not None:
+        yield from diagnose(part.torn, disk, torn=True)
 
 
 def diagnose(loss: Loss, disk: Disk, *, torn: bool = False) -> list[Finding]:

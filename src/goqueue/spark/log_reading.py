@@ -42,7 +42,8 @@ class LogPart(NamedTuple):
     start: Start | None
     """A place to begin in the segment `base`, for one that has no index."""
     whole_segments: bool = False
-    """Segments are walked from their beginning to their end, whatever the indexes say."""
+    """Segments are walked from their beginning to their end, whatever the indexes say; a loss is told as it is there,
+    also where it reaches out of the part."""
     torn: Loss | None = None
     """Bytes behind the end of the log."""
 
@@ -140,12 +141,14 @@ class PartReader:
                     count += len(item.scan)
                     if item.next_offset > self._offset:
                         yield Piece(item.data, self._offset)
-                elif item.next_offset > self._offset:
-                    if self._has_changed(log, segment):
-                        return False
-                    first, end = max(item.first, self._offset), min(item.next_offset, self._end)
-                    yield Loss(segment.path, item._replace(first=first, next_offset=end))
+                else:
                     count = -limits.MAX_OFFSET
+                    first, end = max(item.first, self._offset), min(item.next_offset, self._end)
+                    if first < end:
+                        if self._has_changed(log, segment):
+                            return False
+                        is_whole = self._part.whole_segments
+                        yield Loss(segment.path, item if is_whole else item._replace(first=first, next_offset=end))
                 self._offset = max(self._offset, item.next_offset)
                 if self._offset >= self._end and not self._part.whole_segments:
                     break

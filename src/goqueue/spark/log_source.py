@@ -20,7 +20,7 @@ from goqueue.model.errors import DamagedState, UnknownTopic
 from goqueue.model.names import format_topic_id
 from goqueue.spark.asking import Extents, locate
 from goqueue.spark.fetching import DataLost
-from goqueue.spark.log_damage import diagnose
+from goqueue.spark.log_damage import examine
 from goqueue.spark.log_directory import DataDirectory, PartitionLog
 from goqueue.spark.log_reading import LogPart, Loss, PartReader, cut
 from goqueue.spark.options import LogOptions, Subscription, log_options
@@ -108,11 +108,7 @@ class DamageReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Part):
             return
-        part, disk = partition.part, ReadOnlyDisk()
-        losses = [item for item in PartReader(part, disk).read() if isinstance(item, Loss)]
-        found = [finding for loss in losses for finding in diagnose(loss, disk)]
-        if part.torn is not None:
-            found += diagnose(part.torn, disk, torn=True)
+        part = partition.part
         rows = [
             {
                 "topic": part.stretch.topic,
@@ -124,7 +120,7 @@ class DamageReader(DataSourceReader):
                 "position": each.position,
                 "reason": each.reason,
             }
-            for each in found
+            for each in examine(part, ReadOnlyDisk())
         ]
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=self._schema)
@@ -170,7 +166,11 @@ def plan(options: LogOptions, *, whole_segments: bool = False) -> list[LogPart]:
         if within.size > 0:
             parts += cut(found, within, most_records=options.max_records, whole_segments=whole_segments)
     if whole_segments:
-        parts += [_torn(topic, number, found) for (topic, number), found in logs.items() if found.torn is not None]
+        parts += [
+            _torn(topic, number, found)
+            for (topic, number), found in logs.items()
+            if found.torn is not None and end.offsets[topic][number] >= found.end
+        ]
     return parts
 
 

@@ -4,17 +4,27 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from goqueue.model.errors import Conflict
 from goqueue.spark.pipelines import lake as lakes
+from goqueue.spark.pipelines import running
 from goqueue.spark.pipelines.failpoints import VARIABLE
 from goqueue.spark.pipelines.state import read_status
+from goqueue.spark.pipelines.stopping import Stopping
 from tests.chaos.spark_driver import QUICK_JAVA
 from tests.spark.pipelines.stage import Stage, staged
+
+DEADLINE_S = 60.0
 
 
 @pytest.fixture
@@ -27,6 +37,65 @@ def in_lake(stage: Stage) -> tuple[int, int]:
     """How many rows there are, and how many different messages, as any reader of Parquet finds them."""
     rows = stage.spark.read.parquet(str(stage.directory / "lake"))
     return rows.count(), rows.select("topic", "partition", "offset").distinct().count()
+
+
+def rows(lake: Path) -> int:
+    """By the footers of the files: whoever waits for rows asks often."""
+    return sum(pq.read_metadata(path).num_rows for path in lake.glob("topic=*/*/*.parquet"))
+
+
+class Following:
+    """An archive that runs in a thread, until it is asked to stop."""
+
+    def __init__(self, stage: Stage, **options: Any) -> None:
+        self.failure: BaseException | None = None
+        self.signal: int | None = None
+        self._thread = threading.Thread(target=self._run, args=(stage, options))
+        self._stoppings: list[Stopping] = []
+
+    def _run(self, stage: Stage, options: dict[str, Any]) -> None:
+        try:
+            self.signal = stage.run_anyhow("archive", follow="true", every="100ms", **options).signal
+        except BaseException as error:
+            self.failure = error
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def made(self) -> Stopping:
+        """What the run asks whether it is to stop."""
+        self._stoppings.append(Stopping())
+        return self._stoppings[-1]
+
+    @property
+    def stopping(self) -> Stopping:
+        return self._stoppings[0]
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not is_so():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        if self._stoppings:
+            self.stopping.ask(signal.SIGTERM)
+        self._thread.join(DEADLINE_S)
+
+
+@contextmanager
+def following(stage: Stage, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Iterator[Following]:
+    run = Following(stage, **options)
+    monkeypatch.setattr(running, "Stopping", run.made)
+    run.start()
+    try:
+        yield run
+    finally:
+        run.end()
 
 
 def test_topics_are_in_the_lake_with_all_their_columns(stage: Stage) -> None:
@@ -48,6 +117,62 @@ def test_topics_are_in_the_lake_with_all_their_columns(stage: Stage) -> None:
     page = Path(summary.report or "").read_text()
     assert "data:image/png;base64," in page
     assert "<td>events" in page
+
+
+@pytest.mark.parametrize("lost", ["fail", "skip"])
+def test_a_topic_that_was_created_again_is_not_mixed_with_the_one_before(stage: Stage, lost: str) -> None:
+    """Topic delete x archive."""
+    lake = stage.directory / "lake"
+    options: dict[str, Any] = {"topics": "orders", "lost": lost}
+    stage.publish("orders", 50)
+    stage.run("archive", lake=lake, **options)
+    before = {(row.partition, row.offset): row.value for row in stage.spark.read.parquet(str(lake)).collect()}
+    stage.client.delete_topic("orders")
+    stage.publish("orders", 20, keys=3)
+    with pytest.raises(Conflict, match="orders was deleted and created again"):
+        stage.run("archive", lake=lake, **options)
+    after = {(row.partition, row.offset): row.value for row in stage.spark.read.parquet(str(lake)).collect()}
+    assert (before, in_lake(stage)) == (after, (50, 50))
+    assert stage.run("archive", state="other", lake=stage.directory / "lake-2", **options).figures["messages"] == 20
+
+    (lake / "topic=orders").rename(stage.directory / "topic=orders")
+    (lake / "_goqueue" / "owners" / "orders").unlink()
+    stage.run("archive", lake=lake, topics="orders", lost="skip")
+    assert in_lake(stage) == (20, 20)
+
+
+def test_a_topic_that_is_created_again_while_it_is_followed_ends_the_run(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = stage.directory / "lake"
+    stage.publish("orders", 50)
+    with following(stage, monkeypatch, topics="orders", lake=lake, lost="skip") as run:
+        run.wait_until(lambda: rows(lake) == 50)
+        stage.client.delete_topic("orders")
+        stage.publish("orders", 20)
+        run.wait_until(lambda: not run.is_alive)
+    assert isinstance(run.failure, Conflict)
+    assert in_lake(stage) == (50, 50)
+
+
+def test_an_archive_follows_until_it_is_asked_to_stop_and_goes_on_later(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = stage.directory / "lake"
+    stage.publish("orders", 50)
+    with following(stage, monkeypatch, topics="orders", lake=lake) as run:
+        run.wait_until(lambda: rows(lake) == 50)
+        stage.publish("orders", 30)
+        run.wait_until(lambda: rows(lake) == 80)
+        run.stopping.ask(signal.SIGTERM)
+        run.wait_until(lambda: not run.is_alive)
+    assert (run.failure, run.signal) == (None, signal.SIGTERM)
+    status = read_status(stage.directory / "state")
+    assert status is not None
+    assert (status.state, status.counters["messages"]) == ("stopped", 80)
+    stage.publish("orders", 20)
+    assert stage.run("archive", topics="orders", lake=lake).figures["messages"] == 20
+    assert in_lake(stage) == (100, 100)
 
 
 @pytest.mark.long

@@ -11,8 +11,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from goqueue.model.errors import InvalidRequest
+from goqueue.model.names import format_topic_id
 from goqueue.model.record import Producer, Record
 from goqueue.spark.log_damage import DAMAGED, DISPLACED, DUPLICATED, MISSING
+from goqueue.spark.log_directory import DataDirectory
 from goqueue.spark.pipelines import audit
 from goqueue.spark.pipelines.findings import (
     ABSENT,
@@ -176,9 +178,66 @@ def test_replicas_differ_where_they_do(planted: Path, data: Path, audited: Audit
     ]
 
 
+def reasons(summary: Summary) -> set[Any]:
+    return {row[5] for table in summary.tables[1:] for row in table.rows}
+
+
+def test_what_only_one_of_two_replicas_has_is_named(tmp_path: Path, audited: Audit) -> None:
+    def plant(name: str, topics: dict[str, int]) -> Path:
+        with PlantedDirectory(tmp_path / name) as made:
+            for topic, partitions in topics.items():
+                made.topic(topic, partitions)
+                for number in range(partitions):
+                    made.append(topic, messages(range(10)), partition=number)
+        return tmp_path / name
+
+    first = plant("first", {"both": 2, "more": 1, "ours": 1})
+    second = plant("second", {"both": 1, "more": 2, "theirs": 1})
+    summary = audited(first, replica=second)
+    assert wrong(summary) == [
+        ("both", 1, ABSENT, 0, 9),
+        ("more", 1, EXTRA, 0, 9),
+        ("ours", 0, ABSENT, 0, 9),
+        ("theirs", 0, EXTRA, 0, 9),
+    ]
+    assert reasons(summary) == {
+        "the other copy has no such partition",
+        "the other copy has no such topic",
+        "the log has no such partition, the other copy has",
+        "the log has no such topic, the other copy has",
+    }
+    assert {row[-1] for row in summary.tables[1].rows} == {str(second)}
+    assert "the other copy has no such topic" in Path(summary.report or "").read_text()
+
+    summary = audited(first, topics="ours", replica=second)
+    assert wrong(summary) == [("ours", 0, ABSENT, 0, 9)]
+
+    (gone,) = second.glob("logs/both/*/0")
+    shutil.rmtree(gone)
+    summary = audited(first, topics="both", replica=second)
+    assert reasons(summary) == {f"there is no log in {gone}", "the other copy has no such partition"}
+
+
+def test_a_copy_of_another_topic_of_the_same_name_is_no_copy(
+    spark: SparkSession, tmp_path: Path, audited: Audit
+) -> None:
+    """Topic delete x audit."""
+    for name, topics in (("first", ["orders"]), ("second", ["other", "orders"])):
+        with PlantedDirectory(tmp_path / name) as made:
+            for topic in topics:  # ids are given out one after the other
+                made.topic(topic)
+            made.append("orders", messages(range(10)))
+    lake = lake_of(spark, tmp_path / "second", tmp_path / "lake", lambda frame: frame)
+    summary = audited(tmp_path / "first", replica=tmp_path / "second", lake=lake, topics="orders")
+    assert wrong(summary) == [("orders", 0, DIFFERENT, 0, 9)] * 2
+    (reason,) = reasons(summary)
+    assert reason.startswith("another topic of that name:")
+
+
 def lake_of(spark: SparkSession, data: Path, root: Path, change: Callable[[DataFrame], DataFrame]) -> Path:
     frame = spark.read.format("goqueue-log").option("includeHeaders", "true").load(str(data))
-    Lake(spark, str(root), "test").publish(0, change(frame))
+    ids = {topic: format_topic_id(found.topic_id) for topic, found in DataDirectory(str(data)).topics.items()}
+    Lake(spark, str(root), "test").publish(0, change(frame), ids)
     return root
 
 

@@ -1,13 +1,16 @@
 """A lake takes each batch in once and makes few files of many, whenever it is cut short."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from goqueue.model.errors import Conflict, NotFound
+from goqueue.model.errors import Conflict, NotFound, Unavailable
 from goqueue.spark.pipelines import lake as lakes
 from goqueue.spark.pipelines.lake import Lake
+
+IDS = {"orders": "0a"}
 
 
 class Crash(BaseException):
@@ -18,6 +21,18 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
     def failpoint(name: str) -> None:
         if name == wanted:
             raise Crash(name)
+
+    monkeypatch.setattr(lakes, "failpoint", failpoint)
+
+
+def once_at(monkeypatch: pytest.MonkeyPatch, wanted: str, work: Callable[[], object]) -> None:
+    """Somebody else does this the first time that the place is passed."""
+    passed: list[str] = []
+
+    def failpoint(name: str) -> None:
+        if name == wanted and not passed:
+            passed.append(name)
+            work()
 
     monkeypatch.setattr(lakes, "failpoint", failpoint)
 
@@ -44,15 +59,15 @@ def files(root: Path) -> int:
 def test_a_batch_that_is_cut_short_is_in_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    Lake(spark, str(tmp_path), "a").publish(0, batch(spark, 0))
+    Lake(spark, str(tmp_path), "a").publish(0, batch(spark, 0), IDS)
     with monkeypatch.context() as patched:
         crash_at(patched, point)
         with pytest.raises(Crash):
-            Lake(spark, str(tmp_path), "a").publish(1, batch(spark, 1))
+            Lake(spark, str(tmp_path), "a").publish(1, batch(spark, 1), IDS)
     lake = Lake(spark, str(tmp_path), "a")
     lake.recover()
     assert lake.batch == (0 if point == "archive-staged" else 1)
-    lake.publish(1, batch(spark, 1))
+    lake.publish(1, batch(spark, 1), IDS)
     assert counts(spark, tmp_path) == (20, 20)
     assert not [*(tmp_path / "_goqueue" / "staging").glob("**/*.parquet")]
 
@@ -62,7 +77,7 @@ def test_small_files_become_one_also_when_that_is_cut_short(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     lake = Lake(spark, str(tmp_path), "a")
-    days = lake.publish(0, batch(spark, 0)).directories | lake.publish(1, batch(spark, 1)).directories
+    days = lake.publish(0, batch(spark, 0), IDS).directories | lake.publish(1, batch(spark, 1), IDS).directories
     before = files(tmp_path)
     assert len(days) == 2
     assert before > 2
@@ -83,9 +98,77 @@ def test_small_files_become_one_also_when_that_is_cut_short(
 def test_a_topic_is_written_by_one_archive(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="nothing of orders"):
         lakes.read(spark, str(tmp_path), ["orders"])
-    Lake(spark, str(tmp_path), "a", "/state/a").publish(0, batch(spark, 0))
-    Lake(spark, str(tmp_path), "a", "/state/a").claim(["orders"])
+    Lake(spark, str(tmp_path), "a", "/state/a").publish(0, batch(spark, 0), IDS)
+    Lake(spark, str(tmp_path), "a", "/state/a").claim(IDS)
     other = Lake(spark, str(tmp_path), "b", "/state/b")
     with pytest.raises(Conflict, match=r"orders is archived in .* already, by the run whose state is /state/a on"):
-        other.publish(0, batch(spark, 0))
+        other.publish(0, batch(spark, 0), IDS)
     assert counts(spark, tmp_path) == (10, 10)
+
+
+def test_of_two_archives_that_start_together_one_has_the_topic(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Lake(spark, str(tmp_path), "a", "/state/a"), Lake(spark, str(tmp_path), "b", "/state/b")
+    once_at(monkeypatch, "lake-unclaimed", lambda: second.claim(IDS))
+    with pytest.raises(Conflict, match="by the run whose state is /state/b on"):
+        first.claim(IDS)
+    second.claim(IDS)
+    assert [path.name for path in (tmp_path / "_goqueue" / "owners").iterdir()] == ["orders"]
+
+
+def test_nothing_of_another_topic_of_the_same_name_is_taken_in(spark: SparkSession, tmp_path: Path) -> None:
+    Lake(spark, str(tmp_path), "a").publish(0, batch(spark, 0), IDS)
+    with pytest.raises(Conflict, match=r"orders was deleted and created again .* choose another lake"):
+        Lake(spark, str(tmp_path), "a").publish(1, batch(spark, 0), {"orders": "0b"})
+    assert counts(spark, tmp_path) == (10, 10)
+    assert lakes.topic_ids(spark, str(tmp_path), ["orders", "events"]) == IDS
+
+
+def test_a_reader_that_listed_files_before_a_compaction_lists_them_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(spark, str(tmp_path), "a")
+    days = lake.publish(0, batch(spark, 0), IDS).directories | lake.publish(1, batch(spark, 1), IDS).directories
+    earlier = lakes.read(spark, str(tmp_path), ["orders"])
+    once_at(monkeypatch, "lake-listed", lambda: lake.compact(days, small_bytes=1 << 20, least=2))
+    found = lakes.read(spark, str(tmp_path), ["orders"])
+    assert len(found.inputFiles()) == 2
+    assert found.count() == 20
+    with pytest.raises(Exception, match="FILE_NOT_EXIST"):  # never less, as if it were all
+        earlier.count()
+
+
+def test_a_reader_sees_all_of_a_batch_that_comes_meanwhile_or_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(spark, str(tmp_path), "a")
+    lake.publish(0, batch(spark, 0), IDS)
+
+    def come_half_way() -> None:
+        crash_at(monkeypatch, "lake-moved")
+        with pytest.raises(Crash):
+            lake.publish(1, batch(spark, 1), IDS)
+        monkeypatch.undo()
+
+    once_at(monkeypatch, "lake-listed", come_half_way)
+    assert lakes.read(spark, str(tmp_path), ["orders"]).count() == 10
+    once_at(monkeypatch, "lake-listed", lake.recover)
+    assert lakes.read(spark, str(tmp_path), ["orders"]).count() == 20
+
+
+def test_a_lake_that_never_stands_still_is_said_to_be_busy(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(spark, str(tmp_path), "a")
+    lake.publish(0, batch(spark, 0), IDS)
+    monkeypatch.setattr(lakes, "_TRIES", 2)
+    numbers = iter(range(1, 10))
+
+    def failpoint(name: str) -> None:
+        if name == "lake-listed":
+            lake.publish(next(numbers), batch(spark, 1), IDS)
+
+    monkeypatch.setattr(lakes, "failpoint", failpoint)
+    with pytest.raises(Unavailable, match="changes faster than it can be listed"):
+        lakes.read(spark, str(tmp_path), ["orders"])

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from goqueue.model.errors import InvalidRequest
 from goqueue.spark import asking, values
 from goqueue.spark.options import Address, Subscription
-from goqueue.spark.pipelines.checkpoint import committed_position
+from goqueue.spark.pipelines.checkpoint import committed_position, planned_position
 from goqueue.spark.pipelines.frame import ADDRESS, Option, Pipeline, Run, Summary, Table
 from goqueue.spark.pipelines.hours import hours_of, plot
 from goqueue.spark.pipelines.lake import Lake
@@ -21,7 +21,6 @@ from goqueue.spark.pipelines.report import page
 from goqueue.spark.pipelines.state import for_spark
 from goqueue.spark.places import Position, stretches
 
-REPORT: Final = "report.html"
 _COMPACT_EVERY: Final = 16
 """Batches, while it follows."""
 _GLANCE_S: Final = 0.25
@@ -38,7 +37,7 @@ def run(run: Run) -> Summary:
             tables=[Table("would be archived", ("topic", "partition", "from", "to", "offsets"), list(rows))],
         )
     lake = Lake(run.spark, options["lake"], run.state.id, str(run.state.path))
-    lake.claim(end.offsets)
+    lake.claim(end.ids)
     lake.recover()
     archiving = _Archiving(run, lake)
     run.progress.begin("archiving", None if options["follow"] else sum(each.size for each in ahead))
@@ -110,7 +109,8 @@ class _Archiving:
     def _take(self, frame: DataFrame, number: int) -> None:
         """A batch. In a thread of its own."""
         try:
-            found = self._lake.publish(number, frame)
+            ids = planned_position(self._run.state.checkpoint, number).ids
+            found = self._lake.publish(number, frame, ids)
             self.messages += found.rows
             self.files += found.files
             self.directories |= found.directories
@@ -152,7 +152,7 @@ def _summary(run: Run, lake: Lake, archiving: _Archiving) -> Summary:
         ("topic", "messages", "bytes"),
         [(topic, *both) for topic, both in sorted(by_topic.items())],
     )
-    report = run.state.path / REPORT
+    report = run.state.report
     days = sorted({directory.rpartition("=")[2] for directory in archiving.directories})
     what = f"{', '.join(by_topic)}; {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
     report.write_text(page("Archived", what, figures, [table], {"Messages and bytes an hour": plot(hours)}))

@@ -5,7 +5,7 @@ What is wrong goes to a file, a line each, with topic, partition, offsets and wh
 summary has some of it. Nothing is changed, no broker is needed, and one may run beside it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,18 +17,16 @@ from goqueue.model.errors import InvalidRequest
 from goqueue.model.names import check_topic_name
 from goqueue.spark import values
 from goqueue.spark.log_damage import MISSING, TORN
-from goqueue.spark.log_directory import DataDirectory, PartitionLog
-from goqueue.spark.log_source import Survey, survey
 from goqueue.spark.options import Bound, LogOptions, Subscription
 from goqueue.spark.pipelines import findings
 from goqueue.spark.pipelines import lake as lakes
 from goqueue.spark.pipelines.frame import Option, Pipeline, Run, Summary, Table
 from goqueue.spark.pipelines.hours import Hour, plot
 from goqueue.spark.pipelines.report import page
+from goqueue.spark.pipelines.sides import Finding, Place, comparable, look, look_at_copy, namesakes, one_sided
 from goqueue.spark.pipelines.state import for_spark
 from goqueue.spark.pipelines.watching import watched
 
-REPORT: Final = "report.html"
 FINDINGS: Final = "findings"
 _SAMPLE: Final = 50
 """So many findings are shown; all of them are in the file."""
@@ -36,8 +34,6 @@ _WELL: Final = "well"
 _COUNTED: Final = "topic string, partition int, offset bigint, producer_id bigint, producer_epoch int, sequence int"
 _SIZED: Final = "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary"
 _BOUNDS: Final = "topic string, partition int, start bigint, end bigint, ours_cleaned bigint, theirs_cleaned bigint"
-
-Logs = dict[tuple[str, int], PartitionLog]
 
 
 class PartitionHour(NamedTuple):
@@ -65,8 +61,9 @@ class _Audit:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._path: str = run.options["path"]
-        self._logs, self._unreadable = _survey(self._path, _options(run))
-        self._topics = sorted({topic for topic, _ in (*self._logs, *self._unreadable)})
+        self._side = look(self._path, _options(run))
+        self._logs, self._unreadable = self._side.logs, self._side.unreadable
+        self._topics = sorted(self._side.ids)
         if not self._topics:
             raise InvalidRequest(f"{self._path} has none of these topics")
 
@@ -106,48 +103,54 @@ class _Audit:
         return Found(counts, found.orderBy("topic", "partition", "first_offset").limit(_SAMPLE).collect())
 
     def _partitions_gone(self) -> DataFrame:
-        rows = [
+        return self._found(
             (topic, number, MISSING, 0, 0, path, 0, reason, None)
             for (topic, number), (path, reason) in self._unreadable.items()
-        ]
-        return self._spark.createDataFrame(rows, findings.SCHEMA)
+        )
+
+    def _found(self, rows: Iterable[Finding]) -> DataFrame:
+        return self._spark.createDataFrame([*rows], findings.SCHEMA)
 
     def _comparisons(self) -> Iterable[DataFrame]:
-        options, path = self._run.options, self._path
+        options = self._run.options
         if options["replica"] is not None:
-            bounds = self._replica_bounds(_survey(options["replica"], _options(self._run)).logs)
-            theirs = self._messages(options["replica"])
-            yield findings.compare(self._messages(path), theirs, bounds, against=options["replica"])
+            yield from self._against_replica(options["replica"])
         if options["lake"] is not None:
-            theirs = lakes.read(self._spark, options["lake"], self._topics)
-            yield findings.compare(self._messages(path), theirs, self._lake_bounds(theirs), against=options["lake"])
+            yield from self._against_lake(options["lake"])
         for topic, copy in options["copies"] or ():
-            ours, theirs = self._messages(path, topic), self._messages(path, copy)
+            ours, theirs = self._messages(self._path, topic), self._messages(self._path, copy)
             yield findings.compare_topics(ours, theirs, against=f"topic {copy}")
 
-    def _replica_bounds(self, others: Logs) -> DataFrame:
+    def _against_replica(self, path: str) -> Iterable[DataFrame]:
+        theirs = look_at_copy(path, _options(self._run))
+        yield self._found(one_sided(self._side, theirs, against=path))
+        yield self._found(namesakes(self._side, theirs.ids, against=path))
         latest = min if self._run.options["behind"] else max
-        rows = []
-        for (topic, number), ours in self._logs.items():
-            theirs = others.get((topic, number))
-            if theirs is None:
-                rows.append((topic, number, ours.start, ours.stable, ours.cleaned, 0))  # all of it is absent
-                continue
-            end = latest(ours.stable, theirs.stable)
-            rows.append((topic, number, max(ours.start, theirs.start), end, ours.cleaned, theirs.cleaned))
-        return self._spark.createDataFrame(rows, _BOUNDS)
+        bounds = {}
+        for place in comparable(self._side, theirs.ids) & theirs.logs.keys():
+            ours, other = self._logs[place], theirs.logs[place]
+            end = latest(ours.stable, other.stable)
+            bounds[place] = (max(ours.start, other.start), end, ours.cleaned, other.cleaned)
+        if bounds:
+            topics = sorted({topic for topic, _ in bounds})
+            messages, others = self._messages(self._path, *topics), self._messages(path, *topics)
+            yield findings.compare(messages, others, self._bounds(bounds), against=path)
 
-    def _lake_bounds(self, lake: DataFrame) -> DataFrame:
-        ends = {
-            (row.topic, row.partition): row.end
-            for row in lake.groupBy("topic", "partition").agg((f.max("offset") + 1).alias("end")).collect()
-        }
-        rows = []
-        for (topic, number), ours in self._logs.items():
-            end = ends.get((topic, number), 0)
+    def _against_lake(self, path: str) -> Iterable[DataFrame]:
+        ids = lakes.topic_ids(self._spark, path, self._topics)
+        yield self._found(namesakes(self._side, ids, against=path))
+        theirs = lakes.read(self._spark, path, self._topics)
+        by_partition = theirs.groupBy("topic", "partition").agg((f.max("offset") + 1).alias("end")).collect()
+        ends = {(row.topic, row.partition): row.end for row in by_partition}
+        bounds = {}
+        for place in comparable(self._side, ids):
+            ours, end = self._logs[place], ends.get(place, 0)
             end = end if self._run.options["behind"] else max(end, ours.stable)
-            rows.append((topic, number, ours.start, end, ours.cleaned, 0))
-        return self._spark.createDataFrame(rows, _BOUNDS)
+            bounds[place] = (ours.start, end, ours.cleaned, 0)
+        yield findings.compare(self._messages(self._path), theirs, self._bounds(bounds), against=path)
+
+    def _bounds(self, rows: Mapping[Place, tuple[int, int, int, int]]) -> DataFrame:
+        return self._spark.createDataFrame([(*place, *each) for place, each in rows.items()], _BOUNDS)
 
     def _messages(self, path: str, *topics: str) -> DataFrame:
         return self._read(path, subscribe=",".join(topics or self._topics), includeHeaders="true")
@@ -192,7 +195,7 @@ class _Audit:
         problems = [f"{kind}: {count}" for kind, count in sorted(kinds.items()) if kind != TORN]
         run.tally("messages", sum(each.messages for each in hours))
         run.tally("findings", total)
-        report = run.state.path / REPORT
+        report = run.state.report
         tables = [partitions, *([wrong] if sample else [])]
         marked = [hour for row in sample if (hour := _hour_of(row, hours)) is not None]
         plots = {"Messages and bytes an hour": plot(_by_topic(hours), marked, "something is wrong")} if hours else {}
@@ -233,10 +236,6 @@ def _options(run: Run) -> LogOptions:
         isolation="read_committed",
         content="messages",
     )
-
-
-def _survey(path: str, options: LogOptions) -> Survey:
-    return survey(DataDirectory(path), options)
 
 
 def _told(row: Row) -> tuple[str | int | None, ...]:

@@ -9,7 +9,10 @@ from goqueue.spark.places import Position
 def committed_position(checkpoint: Path) -> Position | None:
     """Behind its last batch that is done; None if there is none."""
     done = [int(each.name) for each in (checkpoint / "commits").glob("[0-9]*")]
-    if not done:
-        return None
-    lines = (checkpoint / "offsets" / str(max(done))).read_text().splitlines()
+    return planned_position(checkpoint, max(done)) if done else None
+
+
+def planned_position(checkpoint: Path, batch: int) -> Position:
+    """Behind a batch, as it was written down before the batch began."""
+    lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
     return Position.from_json(json.loads(lines[-1]))

@@ -1,13 +1,21 @@
 """Files wherever Spark can write them: Hadoop's FileSystem, by way of the JVM. Paths are relative to a root.
 
-A rename to a name that is free happens as a whole on local disks and HDFS; whoever uses this relies on nothing else.
+A rename to a name that is free happens as a whole on local disks and HDFS, and so does taking a name that only one of
+several can have; whoever uses this relies on nothing else. What is gone when it is looked for is a FileNotFoundError.
 """
 
-from typing import Any, NamedTuple
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from goqueue.model.errors import StorageFailed
+
+_GONE: Final = "java.io.FileNotFoundException"
 
 
 class FileFound(NamedTuple):
@@ -37,16 +45,25 @@ class Files:
         """Every file below a directory, however deep; none if it is not there."""
         if not self.exists(under):
             return []
-        walk = self._fs.listFiles(self._path(under), True)
         found = []
-        while walk.hasNext():
-            status = walk.next()
-            whole = str(status.getPath().toString())
-            found.append(FileFound(whole[len(self.root) + 1 :], int(status.getLen())))
+        with _told_if_gone():
+            walk = self._fs.listFiles(self._path(under), True)
+            while walk.hasNext():
+                status = walk.next()
+                whole = str(status.getPath().toString())
+                found.append(FileFound(whole[len(self.root) + 1 :], int(status.getLen())))
         return sorted(found)
 
+    def names(self, under: str) -> set[str]:
+        """What is in a directory itself; nothing if it is not there."""
+        if not self.exists(under):
+            return set()
+        with _told_if_gone():
+            return {str(status.getPath().getName()) for status in self._fs.listStatus(self._path(under))}
+
     def read(self, path: str) -> bytes:
-        stream = self._fs.open(self._path(path))
+        with _told_if_gone():
+            stream = self._fs.open(self._path(path))
         try:
             return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
         finally:
@@ -55,12 +72,29 @@ class Files:
     def create(self, path: str, data: bytes) -> None:
         """A new file with this in it, under its name only when it is whole."""
         made = f"{path}.tmp"
-        stream = self._fs.create(self._path(made), True)
+        self._write(made, data)
+        self.move(made, path)
+
+    def create_first(self, path: str, data: bytes) -> bool:
+        """The same, for one of all who try, whenever they do. False for the others: there is a file of that name."""
+        made = f"{path}.{uuid.uuid4().hex}.tmp"
+        self._write(made, data)
+        try:
+            if self._fs.getUri().getScheme() != "file":
+                return bool(self._fs.rename(self._path(made), self._path(path)))
+            os.link(self._local(made), self._local(path))  # a local rename is not one step
+        except FileExistsError:
+            return False
+        finally:
+            self.delete(made)
+        return True
+
+    def _write(self, path: str, data: bytes) -> None:
+        stream = self._fs.create(self._path(path), True)
         try:
             stream.write(bytearray(data))
         finally:
             stream.close()
-        self.move(made, path)
 
     def move(self, source: str, target: str) -> None:
         """To a name that is free."""
@@ -73,8 +107,21 @@ class Files:
         """A file, or a directory with what is in it; nothing happens if it is not there."""
         self._fs.delete(self._path(path), True)
 
+    def _local(self, path: str) -> str:
+        return str(self._path(path).toUri().getPath())
+
     def _path(self, path: str) -> Any:
         return self._path_of(self.at(path))
 
     def _path_of(self, whole: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(whole)
+
+
+@contextmanager
+def _told_if_gone() -> Iterator[None]:
+    try:
+        yield
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getName() == _GONE:
+            raise FileNotFoundError(str(error.java_exception.getMessage())) from None
+        raise

@@ -22,6 +22,9 @@ from goqueue.model.times import show_time
 STATUS: Final = "status.json"
 METRICS: Final = "metrics.prom"
 _LOCK: Final = "lock"
+"""Who has it is at work here. Nobody else touches it, or a run could be refused because somebody was looking."""
+_ALIVE: Final = "alive"
+"""Locked for as long, for those who look."""
 _NAME_LETTERS: Final = 8
 
 StateWord = Literal["running", "done", "failed", "stopped", "killed"]
@@ -92,7 +95,7 @@ def read_status(directory: Path) -> Status | None:
         raise DamagedState(
             f"{directory / STATUS} is not understood ({error}); it was written by something else"
         ) from None
-    if status.state == "running" and not _is_locked(directory):
+    if status.state == "running" and not _is_alive(directory):
         status.state = "killed"
     return status
 
@@ -104,9 +107,9 @@ def known_runs(under: Path) -> dict[str, Status]:
     return dict(sorted(runs.items(), key=lambda item: item[1].updated, reverse=True))
 
 
-def _is_locked(directory: Path) -> bool:
+def _is_alive(directory: Path) -> bool:
     try:
-        with (directory / _LOCK).open("rb") as file:
+        with (directory / _ALIVE).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -137,6 +140,11 @@ class StateDirectory:
     def bad_rows(self) -> Path:
         """Where rows go that are left out."""
         return self.path / "bad"
+
+    @property
+    def report(self) -> Path:
+        """A page about how it went."""
+        return self.path / "report.html"
 
     @property
     def log(self) -> Path:
@@ -181,7 +189,7 @@ def opened(path: Path, pipeline: str, counts: dict[str, str], *, is_dry: bool = 
     For a dry run it is as it is, also if it is not there at all.
     """
     before = read_status(path)
-    if before is None and path.is_dir() and any(each.name != _LOCK for each in path.iterdir()):
+    if before is None and path.is_dir() and any(each.name not in (_LOCK, _ALIVE) for each in path.iterdir()):
         raise InvalidRequest(f"{path} has files in it that no run has left; choose an empty directory")
     _compare(path, before, pipeline, counts)
     status = before or Status(id=uuid.uuid4().hex[:16], pipeline=pipeline, options=counts)
@@ -189,13 +197,14 @@ def opened(path: Path, pipeline: str, counts: dict[str, str], *, is_dry: bool = 
         yield StateDirectory(path, status, is_dry=True)
         return
     path.mkdir(parents=True, exist_ok=True)
-    with (path / _LOCK).open("ab") as file:
+    with (path / _LOCK).open("ab") as lock, (path / _ALIVE).open("ab") as alive:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Unavailable(
                 f"another process is at work in {path}; wait for its end, or choose another one"
             ) from None
+        fcntl.flock(alive, fcntl.LOCK_EX)  # those who look have it for a moment
         status = read_status(path) or status  # as another process may have left it just now
         status.state, status.starts, status.pid = "running", status.starts + 1, os.getpid()
         status.finished = status.summary = status.error = None

@@ -1,11 +1,14 @@
 """The directory of a run: whose it is, what it remembers, and how it looks to others."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -85,6 +88,40 @@ def test_a_run_that_was_killed_does_not_look_as_if_it_ran(tmp_path: Path) -> Non
     assert running is not None
     assert killed is not None
     assert (running.state, killed.state) == ("running", "killed")
+
+
+def test_a_run_that_starts_while_somebody_looks_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run"
+    with opened(path, "copy", OPTIONS) as first:
+        pass
+    first.status.state = "running"  # as if it had been killed
+    first.save()
+    flock, tried, states = fcntl.flock, threading.Event(), list[str]()
+
+    def start() -> None:
+        try:
+            with opened(path, "copy", OPTIONS) as second:
+                states.append(second.status.state)
+        except Unavailable as error:
+            states.append(str(error))
+
+    starting = threading.Thread(target=start)
+
+    def flock_with_a_start_in_between(file: IO[bytes], how: int) -> None:
+        try:
+            flock(file, how)
+        finally:
+            if how & fcntl.LOCK_EX:
+                tried.set()
+        if how & fcntl.LOCK_SH and starting.ident is None:
+            starting.start()
+            assert tried.wait(10)
+
+    monkeypatch.setattr(fcntl, "flock", flock_with_a_start_in_between)
+    looked = read_status(path)
+    starting.join(10)
+    assert looked is not None
+    assert (looked.state, states) == ("killed", ["running"])
 
 
 def test_runs_are_listed_the_latest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
