@@ -24,6 +24,7 @@ from goqueue.spark.pipelines.frame import Option, Pipeline, Run, Summary, Table
 from goqueue.spark.pipelines.hours import Hour, plot
 from goqueue.spark.pipelines.report import page
 from goqueue.spark.pipelines.sides import Finding, Place, comparable, look, look_at_copy, namesakes, one_sided
+from goqueue.spark.pipelines.sizes import content_bytes
 from goqueue.spark.pipelines.state import for_spark
 from goqueue.spark.pipelines.watching import watched
 
@@ -166,9 +167,8 @@ class _Audit:
     # ------------------------------------------------------------------ telling
 
     def hours(self) -> list[PartitionHour]:
-        size = f.coalesce(f.octet_length("key"), f.lit(0)) + f.coalesce(f.octet_length("value"), f.lit(0))
         by_hour = self._read(self._path, _SIZED).groupBy("topic", "partition", f.date_trunc("hour", "timestamp"))
-        rows = by_hour.agg(f.count("*"), f.sum(size), f.max("offset")).collect()
+        rows = by_hour.agg(f.count("*"), f.sum(content_bytes()), f.max("offset")).collect()
         return sorted(PartitionHour(*row) for row in rows)
 
     def summary(self, found: Found) -> Summary:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 
 from goqueue.spark.pipelines.lake import Lake, load
 from goqueue.spark.pipelines.report import png
+from goqueue.spark.pipelines.sizes import content_bytes
 
 _DRAWN_TOPICS: Final = 6
 _OTHERS: Final = "others"
@@ -29,9 +30,8 @@ class Hour(NamedTuple):
 def hours_of(spark: SparkSession, lake: Lake, directories: Iterable[str]) -> list[Hour]:
     """Of the days in these directories; the bytes are those of keys and values."""
     paths = [each.path for directory in sorted(directories) for each in lake.files.list(directory)]
-    size = f.coalesce(f.octet_length("key"), f.lit(0)) + f.coalesce(f.octet_length("value"), f.lit(0))
     found = load(spark, lake.files, paths).groupBy("topic", f.date_trunc("hour", "timestamp").alias("hour"))
-    rows = found.agg(f.count("*"), f.sum(size)).orderBy("hour", "topic").collect()
+    rows = found.agg(f.count("*"), f.sum(content_bytes())).orderBy("hour", "topic").collect()
     return [Hour(*row) for row in rows]
 
 
