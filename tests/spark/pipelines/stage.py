@@ -1,13 +1,15 @@
 """What the tests of pipelines share: a broker with messages in it, runs of a pipeline, and what a topic has."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from pyspark.sql import SparkSession
 
 import goqueue
+from goqueue.spark.pipelines import lake as lakes
 from goqueue.spark.pipelines.frame import Summary
 from goqueue.spark.pipelines.running import Ended, run_pipeline
 from goqueue.spark.pipelines.table import PIPELINES
@@ -85,3 +87,15 @@ def staged(spark: SparkSession, directory: Path) -> Iterator[Stage]:
         stage = Stage(spark, broker.wire, directory)
         with stage.client:
             yield stage
+
+
+def once_at(monkeypatch: pytest.MonkeyPatch, wanted: str, work: Callable[[], object]) -> None:
+    """Somebody else does this the first time that a lake passes the place."""
+    passed: list[str] = []
+
+    def failpoint(name: str) -> None:
+        if name == wanted and not passed:
+            passed.append(name)
+            work()
+
+    monkeypatch.setattr(lakes, "failpoint", failpoint)

@@ -22,7 +22,7 @@ from goqueue.spark.pipelines.failpoints import VARIABLE
 from goqueue.spark.pipelines.state import read_status
 from goqueue.spark.pipelines.stopping import Stopping
 from tests.chaos.spark_driver import QUICK_JAVA
-from tests.spark.pipelines.stage import Stage, staged
+from tests.spark.pipelines.stage import Stage, once_at, staged
 
 DEADLINE_S = 60.0
 
@@ -144,12 +144,13 @@ def test_a_topic_that_was_created_again_is_not_mixed_with_the_one_before(stage: 
 def test_a_topic_that_is_created_again_while_it_is_followed_ends_the_run(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = stage.directory / "lake"
-    stage.publish("orders", 50)
-    with following(stage, monkeypatch, topics="orders", lake=lake, lost="skip") as run:
-        run.wait_until(lambda: rows(lake) == 50)
+    def create_again() -> None:
         stage.client.delete_topic("orders")
         stage.publish("orders", 20)
+
+    stage.publish("orders", 50)
+    once_at(monkeypatch, "archive-staged", create_again)  # while the query waits for its batch
+    with following(stage, monkeypatch, topics="orders", lake=stage.directory / "lake", lost="skip") as run:
         run.wait_until(lambda: not run.is_alive)
     assert isinstance(run.failure, Conflict)
     assert in_lake(stage) == (50, 50)

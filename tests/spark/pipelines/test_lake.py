@@ -1,6 +1,5 @@
 """A lake takes each batch in once and makes few files of many, whenever it is cut short."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from goqueue.model.errors import Conflict, NotFound, Unavailable
 from goqueue.spark.pipelines import lake as lakes
 from goqueue.spark.pipelines.lake import Lake
+from tests.spark.pipelines.stage import once_at
 
 IDS = {"orders": "0a"}
 
@@ -21,18 +21,6 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
     def failpoint(name: str) -> None:
         if name == wanted:
             raise Crash(name)
-
-    monkeypatch.setattr(lakes, "failpoint", failpoint)
-
-
-def once_at(monkeypatch: pytest.MonkeyPatch, wanted: str, work: Callable[[], object]) -> None:
-    """Somebody else does this the first time that the place is passed."""
-    passed: list[str] = []
-
-    def failpoint(name: str) -> None:
-        if name == wanted and not passed:
-            passed.append(name)
-            work()
 
     monkeypatch.setattr(lakes, "failpoint", failpoint)
 
