@@ -6,7 +6,7 @@ order of their offsets. What it had before it may have lost since, and says so.
 
 import json
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -17,9 +17,6 @@ from goqueue.spark import asking
 from goqueue.spark.options import EARLIEST, LATEST, Address, Bound, Subscription
 from goqueue.spark.pipelines import lake as lakes
 from goqueue.spark.places import Offsets, Position, Stretch, stretches
-
-_LAKE_ID: Final = "lake"
-"""In place of the id of a topic, which a lake does not know."""
 
 
 class Left(NamedTuple):
@@ -100,31 +97,39 @@ class LakeSource:
     def __init__(
         self, spark: SparkSession, lake: str, topic: str, from_ms: int | None = None, to_ms: int | None = None
     ) -> None:
-        rows = lakes.read(spark, lake, [topic])
-        if from_ms is not None:
-            begin = datetime.fromtimestamp(from_ms / 1000, UTC)
-            rows = rows.where((f.col("date") >= begin.date()) & (f.col("timestamp") >= begin))
-        if to_ms is not None:
-            end = datetime.fromtimestamp(to_ms / 1000, UTC)
-            rows = rows.where((f.col("date") <= end.date()) & (f.col("timestamp") < end))
-        self._frame = rows
+        self._spark = spark
+        self._lake = lake
         self._topic = topic
+        self._from_ms = from_ms
+        self._to_ms = to_ms
 
     def extent(self) -> tuple[Position, Position]:
-        found = self._frame.groupBy("partition").agg(f.min("offset"), f.max("offset")).collect()
-        ids = {self._topic: _LAKE_ID}
+        found = self._all().groupBy("partition").agg(f.min("offset"), f.max("offset")).collect()
+        ids = {self._topic: "unknown", **lakes.topic_ids(self._spark, self._lake, [self._topic])}
         start: Offsets = {self._topic: {row[0]: row[1] for row in found}}
         return Position(ids, start), Position(ids, {self._topic: {row[0]: row[2] + 1 for row in found}})
 
     def left(self, start: Position, end: Position) -> Left:
+        _check_same(start, end, self._topic)
         return Left(start, [])
+
+    def _all(self) -> DataFrame:
+        """As its files are now: an archive may be at work beside it."""
+        rows = lakes.read(self._spark, self._lake, [self._topic])
+        if self._from_ms is not None:
+            begin = datetime.fromtimestamp(self._from_ms / 1000, UTC)
+            rows = rows.where((f.col("date") >= begin.date()) & (f.col("timestamp") >= begin))
+        if self._to_ms is not None:
+            end = datetime.fromtimestamp(self._to_ms / 1000, UTC)
+            rows = rows.where((f.col("date") <= end.date()) & (f.col("timestamp") < end))
+        return rows
 
     def rows(self, start: Position, end: Position) -> DataFrame:
         wanted = f.lit(False)
         for each in stretches(start, end):
             inside = (f.col("offset") >= each.start) & (f.col("offset") < each.end)
             wanted = wanted | ((f.col("partition") == each.partition) & inside)
-        return self._frame.where(wanted).repartition("partition").sortWithinPartitions("partition", "offset")
+        return self._all().where(wanted).repartition("partition").sortWithinPartitions("partition", "offset")
 
 
 def _check_same(start: Position, end: Position, topic: str) -> None:
