@@ -15,6 +15,14 @@ from goqueue.spark.sessions import session
 from tests.chaos.spark_driver import QUICK_JAVA, link_spark
 from tests.spark.desk import Desk, open_desk
 
+SMALL = {
+    "spark__sql__codegen__wholeStage": "false",
+    "spark__sql__codegen__factoryMode": "NO_CODEGEN",
+    "spark__sql__adaptive__enabled": "false",
+}
+"""For frames of some hundred rows: compiling a query takes longer than running it. Programs of their own, as those of
+the documents, do without."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
@@ -28,6 +36,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         master="local[2,3]",
         spark__ui__enabled="false",
         spark__sql__shuffle__partitions="2",
+        **SMALL,
         spark__driver__extraJavaOptions=QUICK_JAVA,
     )
     made.sparkContext.setLogLevel("ERROR")

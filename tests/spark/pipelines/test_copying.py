@@ -207,6 +207,7 @@ def test_a_chunk_that_was_written_is_known_although_its_messages_are_gone(
     assert len(stage.read("brief-2")) == 20 + stage.written("brief")
 
 
+@pytest.mark.long
 def test_a_new_topic_that_is_cleaned_may_have_less_than_was_written(stage: Stage, own_desk: Desk) -> None:
     fill(own_desk, "wide")
     options: dict[str, Any] = {"topic": "wide", "into": "narrow", "partitions": 1}

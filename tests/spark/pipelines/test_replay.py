@@ -25,19 +25,6 @@ def crash(name: str) -> None:
     raise Crash(name)
 
 
-def test_what_was_archived_is_replayed_as_it_was(stage: Stage) -> None:
-    stage.publish("first", 300)
-    stage.client.create_topic("second", partitions=3)
-    lake = stage.directory / "lake"
-    stage.run("archive", state="a", topics="first", lake=lake)
-    would = stage.run("replay", state="b", dry=True, topic="first", lake=lake, into="second")
-    assert would.tables[1].rows == [("would be written", 300)]
-    assert stage.read("second") == []
-    summary = stage.run("replay", state="b", topic="first", lake=lake, into="second", chunk=200)
-    assert summary.figures["messages written"] == 300
-    assert stage.by_key("second") == stage.by_key("first")
-
-
 def test_a_chunk_that_is_cut_short_is_written_once_and_filters_keep_what_they_say(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
