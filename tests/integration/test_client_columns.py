@@ -12,8 +12,9 @@ import pytest
 
 from goqueue import AsyncClient
 from goqueue.client.outgoing import OutgoingColumns
+from goqueue.client.routes import Route
 from goqueue.codec.layout import Pieces
-from goqueue.model.errors import InvalidRecord, InvalidRequest, UnknownTopic
+from goqueue.model.errors import InvalidRecord, InvalidRequest, TransactionAborted, UnknownTopic
 from goqueue.model.limits import MAX_KEY_BYTES
 from goqueue.model.record import Lane
 from goqueue.server.embedded import EmbeddedBroker
@@ -142,6 +143,35 @@ def test_in_a_transaction_they_count_as_one(tmp_path: Path) -> None:
                 assert await found(client) == []
             assert {value for _, _, value in await found(client)} == {b"kept"}
             assert len(await found(client, isolation="read_uncommitted")) == 20
+
+    asyncio.run(go())
+
+
+def test_what_waits_when_its_transaction_ends_is_not_in_the_next(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with connected(tmp_path) as client, client.producer() as producer:
+            known = asyncio.Event()
+            async with producer.transaction() as first:
+                outlet = producer.outlet
+                find = outlet.find
+
+                async def find_slowly(topic: str) -> Route:
+                    await known.wait()
+                    return await find(topic)
+
+                outlet.find = find_slowly  # type: ignore[method-assign]
+                waiting = [
+                    asyncio.create_task(producer.enqueue_columns("rows", columns([b"given up"]))),
+                    asyncio.create_task(producer.send("rows", b"given up as well")),
+                ]
+                await asyncio.sleep(0)
+                await first.abort()
+            async with producer.transaction():
+                known.set()
+                ended = await asyncio.gather(*waiting, return_exceptions=True)
+                assert [type(each) for each in ended] == [TransactionAborted] * 2
+                await producer.send("rows", b"of the next")
+            assert [value for _, _, value in await found(client)] == [b"of the next"]
 
     asyncio.run(go())
 

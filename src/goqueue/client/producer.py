@@ -200,15 +200,17 @@ class AsyncProducer:
             raise InvalidRequest("with acks none nothing can be published by the column; use leader or all")
         to_topic(topic)
         outlet = self.outlet
+        began_in = outlet.sender.accumulator.transaction
         self._queued += 1
         try:
             async with self._turn:
-                await self._put_columns(outlet, await outlet.find(topic), columns)
+                await self._put_columns(outlet, began_in, await outlet.find(topic), columns)
         finally:
             self._queued -= 1
 
-    async def _put_columns(self, outlet: Outlet, route: Route, columns: OutgoingColumns) -> None:
+    async def _put_columns(self, outlet: Outlet, began_in: int | None, route: Route, columns: OutgoingColumns) -> None:
         sender = outlet.sender
+        sender.check_transaction(began_in)
         blocks = codec.from_columns(
             columns.rows,
             keys=columns.keys,
@@ -229,6 +231,7 @@ class AsyncProducer:
                     break
                 except BufferFull:
                     await self._room(outlet)
+                    sender.check_transaction(began_in)
 
     async def room(self) -> None:
         """Wait until there is room for another batch, and for what was refused; behind sends that wait for it too."""
@@ -372,10 +375,12 @@ class AsyncProducer:
         """As soon as there is room, and not before those that have waited for longer."""
         outlet = self.outlet
         outlet.sender.check_open()
+        began_in = outlet.sender.accumulator.transaction
         self._queued += 1
         try:
             async with self._turn:
                 while True:
+                    outlet.sender.check_transaction(began_in)
                     route = outlet.routes.get(topic)
                     try:
                         if route is None:
