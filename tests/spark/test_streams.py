@@ -183,6 +183,9 @@ def test_a_topic_that_is_deleted_ends_a_query_or_is_left_out(desk: Desk, tmp_pat
     query.options["failOnDataLoss"] = False
     query.run()
     assert query.rows[10:] == desk.oracle("staying")
+    query.options |= {"failOnDataLoss": True, "subscribe": "staying,stayign"}
+    with pytest.raises(PySparkException, match="there is no topic stayign"):
+        query.run()
 
 
 def test_a_batch_waits_until_it_is_worth_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

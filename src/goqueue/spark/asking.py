@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from goqueue.client.client import AsyncClient
 from goqueue.client.sync.client import Client
 from goqueue.model.errors import InvalidRequest, UnknownPartition, UnknownReader, UnknownTopic
 from goqueue.model.times import show_time
@@ -30,12 +31,20 @@ class Extents(NamedTuple):
 
 
 def connect(address: Address) -> Client:
-    return Client(
-        address.servers,
-        client_id=address.client_id,
-        connect_timeout=address.connect_timeout_s,
-        request_timeout=address.request_timeout_s,
-    )
+    return Client(address.servers, **_settings(address))
+
+
+def connect_async(address: Address) -> AsyncClient:
+    """For tasks, which have a loop of their own."""
+    return AsyncClient(address.servers, **_settings(address))
+
+
+def _settings(address: Address) -> dict[str, Any]:
+    return {
+        "client_id": address.client_id,
+        "connect_timeout": address.connect_timeout_s,
+        "request_timeout": address.request_timeout_s,
+    }
 
 
 def survey(client: Client, subscription: Subscription, isolation: Isolation, *, missing: bool = False) -> Extents:
@@ -67,11 +76,16 @@ def survey(client: Client, subscription: Subscription, isolation: Isolation, *, 
     return found
 
 
+def named(subscription: Subscription) -> list[str]:
+    """The topics it names."""
+    return sorted(subscription.partitions or subscription.names)
+
+
 def _names(client: Client, subscription: Subscription) -> list[str]:
     if subscription.pattern is not None:
         pattern = re.compile(subscription.pattern)
         return sorted(name for name in client.call("list_topics")["topics"] if pattern.fullmatch(name))
-    return sorted(subscription.partitions or subscription.names)
+    return named(subscription)
 
 
 def resolve(client: Client, extents: Extents, bound: Bound, *, what: str) -> Position:

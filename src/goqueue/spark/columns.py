@@ -110,8 +110,8 @@ def _headers(column: pa.Array) -> HeaderColumns:
 def _lanes(column: pa.Array | None, count: int) -> Any:
     if column is None:
         return bytes([Lane.NORMAL]) * count
-    if pa.types.is_string(column.type):
-        words = pa.array([*_LANES])
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        words = pa.array([*_LANES], column.type)
         found = pc.index_in(column, value_set=words)
         bad = pc.and_(pc.is_null(found), column.is_valid())
         if pc.any(bad).as_py():

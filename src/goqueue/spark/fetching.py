@@ -1,7 +1,8 @@
 """Reading a stretch of a partition from the broker, block by block: what a task does.
 
 One request is always under way ahead of what is handed out. A stretch that is no longer all there is an error, or is
-read as far as it is there, as was asked for; nothing is skipped without a word.
+read as far as it is there, as was asked for. Gaps between messages are no loss: what was compacted is gone by design,
+and where a delayed message holds the beginning of a log, what retention took around it looks the same.
 """
 
 import asyncio

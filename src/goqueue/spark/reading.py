@@ -110,6 +110,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Position | None = None
         """Where it ends, when it reads what is there and no more."""
         self._last_batch_s: float | None = None
+        self._told: set[str] = set()
+        """What was lost, and said once."""
 
     # ------------------------------------------------------------------ on the driver
 
@@ -162,6 +164,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _reach(self, began: Position, extents: Extents) -> Position:
         """As far as there is something, or was when it was to end; never back."""
         ids, offsets = {**extents.ids}, {topic: {**places} for topic, places in extents.latest.items()}
+        for topic in asking.named(self._options.subscription):
+            if topic not in ids and topic not in began.ids:
+                self._lose(f"there is no topic {topic}")
         for topic, places in began.offsets.items():
             if ids.get(topic) != began.ids[topic]:
                 what = "was deleted" if topic not in ids else "was deleted and created again"
@@ -185,7 +190,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lose(self, what: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLost(f"{what}; set failOnDataLoss to false to go on with what there is")
-        log.warning("%s", what)
+        if what not in self._told:
+            self._told.add(what)
+            log.warning("%s", what)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return self._survey().end.to_json()

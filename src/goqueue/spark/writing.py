@@ -19,7 +19,6 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from goqueue.client.client import AsyncClient
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
 from goqueue.spark import asking
@@ -54,14 +53,8 @@ async def _stage(options: SinkOptions, name: str, batches: Iterator[pa.RecordBat
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return None
-    address = options.address
     async with (
-        AsyncClient(
-            address.servers,
-            client_id=address.client_id,
-            connect_timeout=address.connect_timeout_s,
-            request_timeout=address.request_timeout_s,
-        ) as client,
+        asking.connect_async(options.address) as client,
         client.producer(acks="all", batch_bytes=BATCH_BYTES) as producer,
         producer.transaction(name=name, timeout=options.timeout_s) as transaction,
     ):

@@ -8,7 +8,8 @@ a begin, and an abort, may be lost, a decision to commit may not.
 A producer has at most one ongoing transaction. Every transaction has a number of its own, which all its records carry:
 what comes late, from a producer that does not know that its transaction has ended, finds it out.
 
-Invariants: `by_producer` names the ongoing ones; a number is never given out twice; tokens of a name only grow.
+Invariants: `by_producer` names the ongoing ones; a number is never given out twice; tokens of a name only grow as long
+as it is remembered.
 """
 
 from collections.abc import Callable, Iterable

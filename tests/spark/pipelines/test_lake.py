@@ -1,5 +1,6 @@
 """A lake takes each batch in once and makes few files of many, whenever it is cut short."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,13 @@ def test_a_batch_that_is_cut_short_is_in_once(
     lake.publish(1, batch(spark, 1), IDS)
     assert counts(spark, tmp_path) == (20, 20)
     assert not [*(tmp_path / "_goqueue" / "staging").glob("**/*.parquet")]
+
+
+def test_what_is_moved_away_hides_nothing_of_other_topics(spark: SparkSession, tmp_path: Path) -> None:
+    both = batch(spark, 0).union(batch(spark, 0).selectExpr("'others' topic", "* except (topic)"))
+    Lake(spark, str(tmp_path), "a").publish(0, both, {**IDS, "others": "0b"})
+    shutil.rmtree(tmp_path / "topic=orders")
+    assert lakes.read(spark, str(tmp_path), ["others"]).count() == 10
 
 
 @pytest.mark.parametrize("point", ["compact-staged", "lake-decided", "lake-moved", "lake-deleted"])

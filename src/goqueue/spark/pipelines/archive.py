@@ -14,7 +14,7 @@ from goqueue.model.errors import InvalidRequest
 from goqueue.spark import asking, values
 from goqueue.spark.options import Address, Subscription
 from goqueue.spark.pipelines.checkpoint import committed_position, planned_position
-from goqueue.spark.pipelines.frame import ADDRESS, Option, Pipeline, Run, Summary, Table
+from goqueue.spark.pipelines.frame import ADDRESS, LOST, Option, Pipeline, Run, Summary, Table
 from goqueue.spark.pipelines.hours import hours_of, plot
 from goqueue.spark.pipelines.lake import Lake
 from goqueue.spark.pipelines.report import page
@@ -37,8 +37,8 @@ def run(run: Run) -> Summary:
             tables=[Table("would be archived", ("topic", "partition", "from", "to", "offsets"), list(rows))],
         )
     lake = Lake(run.spark, options["lake"], run.state.id, str(run.state.path))
-    lake.claim(end.ids)
     lake.recover()
+    lake.claim(end.ids)
     archiving = _Archiving(run, lake)
     run.progress.begin("archiving", None if options["follow"] else sum(each.size for each in ahead))
     archiving.stream()
@@ -52,9 +52,9 @@ def _extent(run: Run) -> tuple[Position, Position]:
     options = run.options
     subscription = Subscription(options["topics"] or (), options["pattern"])
     with asking.connect(Address(options["address"])) as client:
-        extents = asking.survey(client, subscription, "read_committed")
+        extents = asking.survey(client, subscription, "read_committed", missing=options["lost"] == "skip")
     if not extents.ids:
-        raise InvalidRequest(f"no topic matches {options['pattern']}")
+        raise InvalidRequest(f"there is no topic {options['pattern'] or ', '.join(options['topics'])}")
     return committed_position(run.state.checkpoint) or extents.start, extents.end
 
 
@@ -178,9 +178,7 @@ PIPELINE: Final = Pipeline(
         Option("batch", values.whole, "At most so many messages at once.", default="500000", steers=True),
         Option("small", values.size, "Files below this are small.", default="32m", steers=True),
         Option("compact", values.whole, "So many small files of a day become one.", default="8", steers=True),
-        Option(
-            "lost", values.one_of("fail", "skip"), "Messages that are gone: fail or skip.", default="fail", steers=True
-        ),
+        LOST,
     ),
     run,
     _check,

@@ -9,6 +9,7 @@ What a chunk has is written down before its messages are: one that the broker ha
 made of has been cleaned away since.
 """
 
+import shutil
 import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -17,12 +18,13 @@ import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from goqueue.spark import asking, values
+from goqueue.model.errors import Conflict
+from goqueue.spark import asking
 from goqueue.spark.fetching import DataLost
 from goqueue.spark.options import Address
 from goqueue.spark.pipelines.delays import CANCELLED, FATE, FORGOTTEN, Delays
 from goqueue.spark.pipelines.failpoints import failpoint
-from goqueue.spark.pipelines.frame import Option, Run, Table
+from goqueue.spark.pipelines.frame import Run, Table
 from goqueue.spark.pipelines.sizes import message_bytes
 from goqueue.spark.pipelines.sources import Left, Source
 from goqueue.spark.pipelines.state import for_spark
@@ -34,9 +36,6 @@ WRITTEN: Final = ("key", "value", "headers", "priority", "event_time")
 _WHY: Final = "why"
 _NOT_KNOWN: Final = "to be delivered later, and the broker does not have it any more: cancelled, or delivered earlier"
 _PLACES: Final = ("topic", "partition", "from", "to", "offsets")
-LOST: Final = Option(
-    "lost", values.one_of("fail", "skip"), "Messages that are gone: fail or skip.", default="fail", steers=True
-)
 
 
 class Tally(msgspec.Struct):
@@ -98,13 +97,16 @@ def describe(run: Run, copy: Copy) -> list[Table]:
     start, end = ahead(run, copy)
     left = copy.source.left(start, end)
     there = stretches(left.start, end)
-    judged = _judged(copy, copy.source.rows(left.start, end)) if there else None
+    judged = _judged(copy, left.start, end) if there else None
     found = judged.groupBy(_WHY, _is_cancelled()).count().collect() if judged is not None else []
-    what = [("cancelled" if row[1] else "would be written" if row[0] is None else f"bad: {row[0]}") for row in found]
+    kept = [
+        ("cancelled" if is_cancelled else "would be written" if why is None else f"bad: {why}", count)
+        for why, is_cancelled, count in found
+    ]
     return [
         Table("would be read", _PLACES, [_place(each) for each in there]),
         *([Table("lost: cleaned away", _PLACES, [_place(each) for each in left.gone])] if left.gone else []),
-        Table(f"into {copy.target}", ("what", "messages"), list(zip(what, (row[2] for row in found), strict=True))),
+        Table(f"into {copy.target}", ("what", "messages"), list(kept)),
     ]
 
 
@@ -153,6 +155,11 @@ def _known(run: Run, kept: Kept) -> Tally | None:
     if kept.counted.written:
         with asking.connect(Address(run.options["address"])) as client:
             last = client.transaction_token(_token(run)).number
+        if last is None and kept.tally.written:
+            raise Conflict(
+                "the broker does not know any more how far this copy is, because too many others came since; look at "
+                f"what the topic has, and begin anew, with another --state (chunk {kept.number} may be there)"
+            )
         if last is None or last < kept.number:
             return None
     return kept.counted
@@ -160,10 +167,11 @@ def _known(run: Run, kept: Kept) -> Tally | None:
 
 def _copy_chunk(run: Run, copy: Copy, start: Position, end: Position, kept: Kept) -> Tally:
     judged, tally = _counted(copy, start, end)
+    bad_rows = run.state.bad_rows / f"chunk={kept.number}"
     try:
+        shutil.rmtree(bad_rows, ignore_errors=True)  # an attempt before this one may have judged otherwise
         if tally.bad:
-            left_out = judged.where(f.col(_WHY).isNotNull()).drop(FATE)
-            left_out.write.mode("overwrite").parquet(for_spark(run.state.bad_rows / f"chunk={kept.number}"))
+            judged.where(f.col(_WHY).isNotNull()).drop(FATE).write.parquet(for_spark(bad_rows))
         kept.counted = tally
         run.state.keep(_KEPT, kept)
         if tally.written:
@@ -177,13 +185,16 @@ def _copy_chunk(run: Run, copy: Copy, start: Position, end: Position, kept: Kept
 
 
 def _counted(copy: Copy, start: Position, end: Position) -> tuple[DataFrame, Tally]:
-    """What is left of a chunk, judged, and what it has. Read again when some of it was cleaned away meanwhile."""
+    """What is left of a chunk, judged, and what it has. Read again when some was lost meanwhile that is to be told.
+
+    If Spark has to read rows again that it has counted, delays may be others by then: the tally is then off by these.
+    """
     left = _left(copy, start, end)
     while True:
-        judged = _judged(copy, copy.source.rows(left.start, end)).persist()
+        judged = _judged(copy, left.start, end).persist()
         try:
             rows, bad, cancelled = judged.agg(f.count("*"), f.count(_WHY), f.count_if(_is_cancelled())).collect()[0]
-            before, left = left, _left(copy, start, end)
+            before, left = left, _left(copy, start, end) if copy.skips_lost else left
         except BaseException:
             judged.unpersist()
             raise
@@ -212,8 +223,8 @@ def _is_cancelled() -> Column:
     return f.col(FATE).eqNullSafe(CANCELLED)
 
 
-def _judged(copy: Copy, rows: DataFrame) -> DataFrame:
-    """The rows that are wanted, with their fate, and why they are bad, if they are."""
+def _judged(copy: Copy, start: Position, end: Position) -> DataFrame:
+    """The rows between two positions that are wanted, with their fate, and why they are bad, if they are."""
     limit, size = copy.max_message_bytes, message_bytes()
     is_later = f.col("deliver_at") > f.current_timestamp()
     reasons = (
@@ -225,7 +236,8 @@ def _judged(copy: Copy, rows: DataFrame) -> DataFrame:
     why = f.lit(None).cast("string")
     for is_so, reason in reversed(reasons):
         why = f.when(is_so, reason).otherwise(why)
-    return copy.delays.as_of_now(copy.keep(rows)).withColumn(_WHY, why)
+    rows = copy.keep(copy.source.rows(start, end))
+    return copy.delays.as_of_now(rows, end.ids).withColumn(_WHY, why)
 
 
 # ---------------------------------------------------------------- how fast

@@ -2,11 +2,12 @@
 
 A message that was cancelled is never delivered, so it is not written again; one that was moved has another time. For
 each message of a log or a lake that was delayed the broker is asked, by the task that has its row, some at a time.
-Where the topic is not there any more, or the message was of an earlier topic of the same name, nobody can be asked:
-the times are those that were written.
+Where the topic is not there any more, or is another one of the same name, nobody can be asked: the times are those that
+were written.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from goqueue.client.client import AsyncClient
 from goqueue.client.sync.client import Client
 from goqueue.model.errors import UnknownDelay, UnknownPartition, UnknownTopic
 from goqueue.model.times import parse_time
+from goqueue.spark import asking
 from goqueue.spark.options import Address
 
 FATE: Final = "fate"
@@ -43,13 +45,16 @@ class Delays:
         self._address = address
         self._topic = topic
         try:
-            self._created: int | None = parse_time(client.describe_topic(topic).created)
+            self._topic_id: str | None = client.describe_topic(topic).topic_id
         except UnknownTopic:
-            self._created = None
+            self._topic_id = None
 
-    def as_of_now(self, rows: DataFrame) -> DataFrame:
-        """The rows with their fate, and when each is to be delivered now. Its time to live moves with that."""
-        if self._created is None:
+    def as_of_now(self, rows: DataFrame, ids: Mapping[str, str]) -> DataFrame:
+        """The rows with their fate, and when each is to be delivered now. Its time to live moves with that.
+
+        `ids` says which topic of its name they are of.
+        """
+        if ids[self._topic] != self._topic_id:
             return rows.withColumn(FATE, f.lit(None).cast("string"))
         address, topic = self._address, self._topic
 
@@ -61,7 +66,7 @@ class Delays:
             return pa.array(answers, pa.struct([("state", pa.string()), ("deliver_at", pa.int64())]))
 
         asked = arrow_udf(ask, returnType=_ANSWER).asNondeterministic()  # type: ignore[call-overload] # by its hints
-        is_delayed = f.col("deliver_at").isNotNull() & (f.unix_millis("timestamp") >= self._created)
+        is_delayed = f.col("deliver_at").isNotNull()
         answer = asked("partition", f.when(is_delayed, f.col("offset")))
         now = f.col(f"{FATE}.deliver_at")
         moved_by = now - f.unix_millis("deliver_at")
@@ -77,13 +82,8 @@ class Delays:
 
 
 async def _ask(address: str, topic: str, places: list[tuple[int, int]]) -> list[Told]:
-    where, told = Address(address), []
-    async with AsyncClient(
-        where.servers,
-        client_id=where.client_id,
-        connect_timeout=where.connect_timeout_s,
-        request_timeout=where.request_timeout_s,
-    ) as client:
+    told: list[Told] = []
+    async with asking.connect_async(Address(address)) as client:
         for first in range(0, len(places), _AT_ONCE):
             some = places[first : first + _AT_ONCE]
             told += await asyncio.gather(*(_ask_one(client, topic, *place) for place in some))

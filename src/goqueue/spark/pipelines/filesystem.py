@@ -1,7 +1,7 @@
 """Files wherever Spark can write them: Hadoop's FileSystem, by way of the JVM. Paths are relative to a root.
 
-A rename to a name that is free happens as a whole on local disks and HDFS, and so does taking a name that only one of
-several can have; whoever uses this relies on nothing else. What is gone when it is looked for is a FileNotFoundError.
+A rename to a name that is free, and taking a name that only one of several can have, happen as a whole on local disks
+and HDFS; whoever uses this relies on nothing else. What is gone when it is looked for is a FileNotFoundError.
 """
 
 import os
@@ -82,7 +82,7 @@ class Files:
         try:
             if self._fs.getUri().getScheme() != "file":
                 return bool(self._fs.rename(self._path(made), self._path(path)))
-            os.link(self._local(made), self._local(path))  # a local rename is not one step
+            os.link(self._local(made), self._local(path))  # Hadoop's rename looks first, and renames then
         except FileExistsError:
             return False
         finally:

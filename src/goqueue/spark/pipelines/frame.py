@@ -14,6 +14,7 @@ import msgspec
 
 from goqueue.client.client import DEFAULT_ADDRESS
 from goqueue.model.errors import InvalidRequest
+from goqueue.spark import values
 from goqueue.spark.pipelines.progress import Progress
 from goqueue.spark.pipelines.state import StateDirectory
 from goqueue.spark.pipelines.stopping import Stopping
@@ -38,6 +39,10 @@ class Option(NamedTuple):
 
 ADDRESS: Final = Option("address", str.strip, "The broker's wire port.", default=DEFAULT_ADDRESS, steers=True)
 """Of every pipeline that talks to a broker. It may move while its topics stay the same."""
+LOST: Final = Option(
+    "lost", values.one_of("fail", "skip"), "Messages that are gone: fail or skip.", default="fail", steers=True
+)
+"""Of every pipeline that goes on where it was."""
 
 
 class Table(msgspec.Struct, frozen=True):

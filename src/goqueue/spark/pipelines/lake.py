@@ -239,7 +239,7 @@ def _standings(files: Files) -> dict[str, _Standing]:
     found = {}
     for archive in files.names(_OWN) - {_OWNERS, _STAGING}:
         intent = _last_intent(files, f"{_OWN}/{archive}")
-        found[archive] = _Standing(intent, all(files.exists(target) for _, target in intent.moves))
+        found[archive] = _Standing(intent, not any(files.exists(source) for source, _ in intent.moves))
     return found
 
 

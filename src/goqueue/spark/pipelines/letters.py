@@ -1,7 +1,8 @@
 """Dead letters as rows: the message, and the story of how it died, which travels beside it in the record.
 
 Tasks read stretches of the dead-letter topic and unpack each record. What is there and is no dead letter, because
-somebody published it by hand, has a row as well, with `why` it is bad; so has each row of letters that cannot be read.
+somebody published it by hand, has a row as well, with `why` it is bad; so has each gap, where letters are damaged or
+gone.
 """
 
 from collections.abc import Iterable, Iterator

@@ -16,9 +16,9 @@ from goqueue.model.times import parse_time
 from goqueue.model.topic import CleanupPolicy
 from goqueue.spark import asking, values
 from goqueue.spark.options import Address
-from goqueue.spark.pipelines.copying import LOST, WRITTEN, Copy, carry_out, describe
+from goqueue.spark.pipelines.copying import WRITTEN, Copy, carry_out, describe
 from goqueue.spark.pipelines.delays import Delays
-from goqueue.spark.pipelines.frame import ADDRESS, Option, Pipeline, Run, Summary
+from goqueue.spark.pipelines.frame import ADDRESS, LOST, Option, Pipeline, Run, Summary
 from goqueue.spark.pipelines.replay import summary_of
 from goqueue.spark.pipelines.sources import TopicSource, largest_message
 from goqueue.wire.shapes import TopicDescription

@@ -9,10 +9,10 @@ from typing import Final
 
 from goqueue.spark import asking, values
 from goqueue.spark.options import Address
-from goqueue.spark.pipelines.copying import LOST, WRITTEN, Copy, Tally, carry_out, describe
+from goqueue.spark.pipelines.copying import WRITTEN, Copy, Tally, carry_out, describe
 from goqueue.spark.pipelines.delays import Delays
 from goqueue.spark.pipelines.filters import where, with_header, with_key
-from goqueue.spark.pipelines.frame import ADDRESS, Option, Pipeline, Run, Summary
+from goqueue.spark.pipelines.frame import ADDRESS, LOST, Option, Pipeline, Run, Summary
 from goqueue.spark.pipelines.sources import LakeSource, Source, TopicSource, largest_message
 
 _KEEP_OR_DROP: Final = values.one_of("keep", "drop")

@@ -189,7 +189,7 @@ def opened(path: Path, pipeline: str, counts: dict[str, str], *, is_dry: bool = 
     For a dry run it is as it is, also if it is not there at all.
     """
     before = read_status(path)
-    if before is None and path.is_dir() and any(each.name not in (_LOCK, _ALIVE) for each in path.iterdir()):
+    if before is None and path.is_dir() and any(map(_is_foreign, path.iterdir())):
         raise InvalidRequest(f"{path} has files in it that no run has left; choose an empty directory")
     _compare(path, before, pipeline, counts)
     status = before or Status(id=uuid.uuid4().hex[:16], pipeline=pipeline, options=counts)
@@ -213,6 +213,11 @@ def opened(path: Path, pipeline: str, counts: dict[str, str], *, is_dry: bool = 
         directory = StateDirectory(path, status)
         directory.save()
         yield directory
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether no run can have left it that was killed before it said what it is."""
+    return path.name not in (_LOCK, _ALIVE) and not path.name.startswith(f".{STATUS}.")
 
 
 def _compare(path: Path, before: Status | None, pipeline: str, counts: dict[str, str]) -> None:

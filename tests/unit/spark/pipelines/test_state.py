@@ -13,7 +13,7 @@ from typing import IO
 import pytest
 
 from goqueue.model.errors import Conflict, DamagedState, InvalidRequest, Unavailable
-from goqueue.spark.pipelines.state import known_runs, opened, read_status, run_name
+from goqueue.spark.pipelines.state import STATUS, known_runs, opened, read_status, run_name
 
 OPTIONS = {"topic": "orders"}
 
@@ -51,6 +51,12 @@ def test_a_directory_of_somebody_elses_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years")
     with pytest.raises(InvalidRequest, match="empty directory"), opened(tmp_path, "copy", OPTIONS):
         pass
+
+
+def test_a_run_that_was_killed_before_it_said_what_it_is_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / f".{STATUS}.abc").touch()
+    with opened(tmp_path, "archive", {}) as directory:
+        assert directory.status.starts == 1
 
 
 def test_a_dry_run_leaves_nothing_behind(tmp_path: Path) -> None:
