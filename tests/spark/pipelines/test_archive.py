@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from goqueue.model.errors import Conflict
+from goqueue.model.errors import Conflict, UnknownTopic
 from goqueue.spark.pipelines import lake as lakes
 from goqueue.spark.pipelines import running
 from goqueue.spark.pipelines.failpoints import VARIABLE
@@ -140,6 +140,20 @@ def test_a_topic_that_was_created_again_is_not_mixed_with_the_one_before(stage: 
     (lake / "_goqueue" / "owners" / "orders").unlink()
     stage.run("archive", lake=lake, topics="orders", lost="skip")
     assert in_lake(stage) == (20, 20)
+
+
+@pytest.mark.long
+def test_the_other_topics_go_on_when_one_is_deleted(stage: Stage) -> None:
+    lake = stage.directory / "lake"
+    stage.publish("orders", 30)
+    stage.publish("others", 30)
+    stage.run("archive", lake=lake, topics="orders,others")
+    stage.client.delete_topic("others")
+    stage.publish("orders", 10)
+    with pytest.raises(UnknownTopic):
+        stage.run("archive", lake=lake, topics="orders,others")
+    assert stage.run("archive", lake=lake, topics="orders,others", lost="skip").figures["messages"] == 10
+    assert in_lake(stage) == (70, 70)
 
 
 def test_a_topic_that_is_created_again_while_it_is_followed_ends_the_run(

@@ -4,6 +4,7 @@ Publishing them again is the broker's own redrive, told which letters: it rememb
 twice, whoever asks and however often, and everything of a message stays that a redrive keeps.
 """
 
+import shutil
 import time
 from collections.abc import Iterator
 from typing import Any, Final
@@ -45,8 +46,10 @@ def run(run: Run) -> Summary:
     try:
         bad = found.where("why is not null")
         strange = bad.count()
+        if not run.is_dry:
+            shutil.rmtree(run.state.bad_rows, ignore_errors=True)  # of an earlier run
         if strange and not run.is_dry:
-            bad.write.mode("overwrite").parquet(for_spark(run.state.bad_rows))
+            bad.write.parquet(for_spark(run.state.bad_rows))
         letters = where(found.where("why is null"), options["where"])
         figures: dict[str, str | int | float] = {"topic": options["topic"], "dead letters": letters.count()}
         tables = _tables(letters, options["top"], options["samples"])
