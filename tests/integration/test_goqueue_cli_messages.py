@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import yaml
 
+from goqueue import Client
 from goqueue.model.times import parse_time, show_time
 from tests.unit.cli.remote.terminal import Terminal, live_terminal
 
@@ -282,6 +283,18 @@ def test_yaml_has_a_document_for_each_message(terminal: Terminal, topic: str) ->
 def test_nothing_there_is_said(terminal: Terminal, topic: str) -> None:
     result = terminal.type("consume", topic)
     assert (result.stdout, result.stderr) == ("", f"note: no messages there in {topic}\n")
+
+
+def test_what_waits_behind_an_open_transaction_is_told(terminal: Terminal, topic: str) -> None:
+    terminal.good("produce", topic, "before", "--partition", "0")
+    with Client(terminal.address) as client, client.producer() as producer, producer.transaction():
+        producer.send(topic, "undecided", partition=0)
+        terminal.good("produce", topic, "behind", "--partition", "0")
+        found = terminal.type("consume", topic, "-o", "json")
+        assert [msgspec.json.decode(line)["value"] for line in found.stdout.splitlines()] == ["before"]
+        assert f"partition 0 of {topic} is read up to offset 1, and ends at 3: a transaction" in found.stderr
+    assert values(terminal, topic) == ["before", "undecided", "behind"]
+    assert terminal.type("consume", topic, "-o", "json").stderr == ""
 
 
 def test_following_ends_after_as_many_as_wanted(terminal: Terminal, topic: str) -> None:

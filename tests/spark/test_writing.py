@@ -1,5 +1,7 @@
 """Writes: everything of a row arrives, all rows or none, once however often tasks and drivers die."""
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,15 @@ import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from goqueue.model import limits
 from goqueue.spark.options import sink_options
 from goqueue.spark.source import GoQueueSource
-from goqueue.spark.writing import BatchWriter, StreamWriter
+from goqueue.spark.writing import LAST_TASKS_S, BatchWriter, StreamWriter
 from tests.spark.desk import Desk
+
+ROWS = StructType().add("value", StringType())
 
 
 def test_everything_of_a_row_arrives(desk: Desk) -> None:
@@ -76,6 +80,18 @@ def test_a_write_that_fails_leaves_nothing(desk: Desk) -> None:
     assert len(desk.oracle("none")) == 1000
 
 
+def test_a_task_that_is_at_work_when_its_write_has_failed_leaves_nothing(desk: Desk) -> None:
+    """It begins its transaction when the driver has dropped those of the others already."""
+    writer = BatchWriter(sink_options({"bootstrap.servers": desk.wire, "topic": "none"}, is_stream=False), ROWS)
+    producer_id = desk.client.call("init_producer")["producer_id"]
+    aborting = threading.Thread(target=writer.abort, args=([],))
+    aborting.start()
+    time.sleep(LAST_TASKS_S / 2)
+    late = desk.client.call("begin_transaction", producer_id=producer_id, name=writer._name)["transaction_id"]
+    aborting.join()
+    assert desk.client.describe_transaction(late).state == "aborted"
+
+
 def test_a_batch_with_a_name_and_a_number_is_written_once(desk: Desk) -> None:
     desk.create("once")
     frame = desk.spark.range(100).selectExpr("cast(id as string) as value")
@@ -84,7 +100,9 @@ def test_a_batch_with_a_name_and_a_number_is_written_once(desk: Desk) -> None:
     assert len(desk.oracle("once")) == 200
     with pytest.raises(PySparkException, match="nightly"):
         desk.write(frame, topic="once", transactionalId="nightly", batchId=0)
-    assert len(desk.oracle("once")) == 200
+    for rows in (0, 100):
+        desk.write(frame.limit(rows), topic="once", transactionalId="nightly", batchId=2)
+    assert len(desk.oracle("once")) == 200, "a batch may have nothing to write, and counts all the same"
 
 
 class FailsAfterSending(GoQueueSource):
@@ -185,6 +203,8 @@ def test_spark_tells_tasks_which_query_and_batch_they_are_of(desk: Desk, tmp_pat
 @pytest.mark.parametrize(
     ("columns", "options", "complaint"),
     [
+        ("'x' as value; -1 as partition", {"topic": "refused"}, "a partition is below 0"),
+        ("'x' as value", {"topic": "refused", "transactionTimeout": "25h"}, "transactionTimeout is not from 1s to 24h"),
         ("id as value", {"topic": "refused"}, "the column value is bigint; it is text or bytes"),
         (
             "'x' as value; 'soon' as deliver_at",

@@ -24,7 +24,7 @@ from goqueue.client.routes import Route
 from goqueue.client.transaction import AsyncTransaction, TransactionStage
 from goqueue.client.writer import TransactionWriter
 from goqueue.model import limits
-from goqueue.model.errors import BufferFull, GoQueueError, InvalidRequest
+from goqueue.model.errors import BufferFull, GoQueueError, InvalidRecord, InvalidRequest
 from goqueue.model.publishing import Acks
 
 log = logging.getLogger("goqueue.client")
@@ -204,7 +204,13 @@ class AsyncProducer:
         self._queued += 1
         try:
             async with self._turn:
-                await self._put_columns(outlet, began_in, await outlet.find(topic), columns)
+                route = await outlet.find(topic)
+                await self._put_columns(outlet, began_in, route, columns)
+        except InvalidRecord as error:
+            error.args = (
+                f"row {error.index} is no message for {topic}, which has {route.count} partitions: {error.reason}",
+            )
+            raise
         finally:
             self._queued -= 1
 

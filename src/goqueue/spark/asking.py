@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from goqueue.client.client import AsyncClient
 from goqueue.client.sync.client import Client
@@ -10,6 +10,11 @@ from goqueue.model.errors import InvalidRequest, UnknownPartition, UnknownReader
 from goqueue.model.times import show_time
 from goqueue.spark.options import EARLIEST, LATEST, Address, Bound, Isolation, Subscription
 from goqueue.spark.places import Offsets, Position
+
+UNDECIDED: Final = (
+    "partition {} of {} is read up to offset {}, and ends at {}: a transaction is not decided about "
+    "(goqueue-cli txn list)"
+)
 
 
 class Extents(NamedTuple):
@@ -20,6 +25,8 @@ class Extents(NamedTuple):
     latest: Offsets
     bytes_per_offset: dict[str, float]
     """About how large messages of each topic are."""
+    undecided: tuple[str, ...] = ()
+    """Where it ends before the log does, because of transactions that are open."""
 
     @property
     def start(self) -> Position:
@@ -53,6 +60,7 @@ def survey(client: Client, subscription: Subscription, isolation: Isolation, *, 
     A pattern that matches nothing finds nothing.
     """
     found = Extents({}, {}, {}, {})
+    undecided: list[str] = []
     bound = "stable" if isolation == "read_committed" else "latest"
     for name in _names(client, subscription):
         try:
@@ -73,7 +81,12 @@ def survey(client: Client, subscription: Subscription, isolation: Isolation, *, 
         found.earliest[name] = {number: each["earliest"] for number, each in offsets.items()}
         found.latest[name] = {number: each[bound] for number, each in offsets.items()}
         found.bytes_per_offset[name] = described["total_size_bytes"] / max(1, described["total_messages"])
-    return found
+        undecided += [
+            UNDECIDED.format(number, name, each[bound], each["latest"])
+            for number, each in offsets.items()
+            if each[bound] < each["latest"]
+        ]
+    return found._replace(undecided=tuple(undecided))
 
 
 def named(subscription: Subscription) -> list[str]:
@@ -118,6 +131,11 @@ def locate(extents: Extents, bound: Bound, at_time: Callable[[str, int], dict[in
         offsets[topic] = {
             number: ends[place][topic][number] if isinstance(place, str) else place for number, place in given.items()
         }
+        for number, place in offsets[topic].items():
+            if place > latest[number]:
+                raise InvalidRequest(
+                    f"{what} has {place} for partition {number} of {topic}, which can be read up to {latest[number]}"
+                )
     if bound.offsets is not None:
         for topic in bound.offsets:
             if topic not in extents.ids:

@@ -127,6 +127,8 @@ def _lanes(column: pa.Array | None, count: int) -> Any:
 def _partitions(column: pa.Array | None, count: int) -> Any:
     if column is None:
         return array("i", [-1]) * count
+    if pc.any(pc.less(column, 0)).as_py():
+        raise InvalidRequest("a partition is below 0; make it null for rows that go where their key says")
     return _whole(pc.fill_null(column.cast(pa.int32()), -1)).buffers()[1]
 
 

@@ -292,6 +292,8 @@ def sink_options(given: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         raise InvalidRequest("batchId counts the writes under a name; set transactionalId to it as well")
     if "transactionalId" in found and "batchId" not in found and not is_stream:
         raise InvalidRequest("transactionalId is a name for many writes; set batchId to the number of this one")
+    if not limits.MIN_TRANSACTION_MS <= found.get("transactionTimeout", 1) * 1000 <= limits.MAX_TRANSACTION_MS:
+        raise InvalidRequest("transactionTimeout is not from 1s to 24h")
     if "topic" in found:
         check_topic_name(found["topic"])
     return SinkOptions(

@@ -49,5 +49,5 @@ class GoQueueSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         if overwrite:
-            raise InvalidRequest("a topic is written to at its end; use the output mode append or update")
+            raise InvalidRequest("a topic is written to at its end; use the output mode append")
         return StreamWriter(sink_options(self.options, is_stream=True), schema)

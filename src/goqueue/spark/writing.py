@@ -8,6 +8,7 @@ outlives restarts, and its numbers are those of its batches; a batch write has a
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -29,6 +30,9 @@ log = logging.getLogger("goqueue.spark")
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_BYTES: Final = 1 * limits.MIB
+LAST_TASKS_S: Final = 4.0
+"""For so long tasks of a write that has failed may be at work: Spark kills them after 2 s."""
+_LOOK_AGAIN_S: Final = 0.25
 
 
 class Staged(NamedTuple):
@@ -74,33 +78,39 @@ def stage(options: SinkOptions, name: str, batches: Iterator[pa.RecordBatch]) ->
 # ---------------------------------------------------------------- what the driver does
 
 
-def commit(address: Address, messages: Sequence[WriterCommitMessage | None], number: int) -> None:
+def commit(address: Address, name: str, messages: Sequence[WriterCommitMessage | None], number: int) -> None:
     """What counts, as one; then what failed attempts left open under the name is dropped, lest readers wait for it."""
-    done = [each for each in messages if isinstance(each, TaskDone)]
-    staged = [each.staged for each in done if each.staged is not None]
-    if not done:
-        return
+    staged = [each.staged for each in _done(messages) if each.staged is not None]
     if len(staged) > limits.MAX_COMMITTED_TOGETHER:
         raise InvalidRequest(
             f"{len(staged)} tasks had something to write, and {limits.MAX_COMMITTED_TOGETHER} may have; coalesce the "
             "rows first"
         )
     with asking.connect(address) as client:
-        if staged:
-            committed = client.commit_many(
-                done[0].name,
-                number,
-                [each.transaction_id for each in staged],
-                messages={each.transaction_id: each.messages for each in staged},
-            )
-            if committed.duplicate:
-                log.warning("batch %d of %s was written before: nothing was written again", number, done[0].name)
-        client.abort_transactions(done[0].name)
+        committed = client.commit_many(
+            name,
+            number,
+            [each.transaction_id for each in staged],
+            messages={each.transaction_id: each.messages for each in staged},
+        )
+        if committed.duplicate:
+            log.warning("batch %d of %s was written before: nothing was written again", number, name)
+        client.abort_transactions(name)
 
 
 def abort(address: Address, name: str) -> None:
+    """Spark says that a write has failed while some of its tasks are still at work: until it has ended them all."""
+    end = time.monotonic() + LAST_TASKS_S
     with asking.connect(address) as client:
-        client.abort_transactions(name)
+        while True:
+            client.abort_transactions(name)
+            if time.monotonic() >= end:
+                return
+            time.sleep(_LOOK_AGAIN_S)
+
+
+def _done(messages: Sequence[WriterCommitMessage | None]) -> list[TaskDone]:
+    return [each for each in messages if isinstance(each, TaskDone)]
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -115,7 +125,8 @@ class BatchWriter(DataSourceArrowWriter):
         return stage(self._options, self._name, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        commit(self._options.address, messages, self._options.number)
+        if messages or self._options.name is not None:
+            commit(self._options.address, self._name, messages, self._options.number)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         abort(self._options.address, self._name)
@@ -132,13 +143,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return stage(self._options, self._options.name or _query_id(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        commit(self._options.address, messages, batchId)
+        name = self._name(messages)
+        if name is not None:
+            commit(self._options.address, name, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        done = [each for each in messages if isinstance(each, TaskDone)]
-        name = self._options.name or (done[0].name if done else None)
+        name = self._name(messages)
         if name is not None:
             abort(self._options.address, name)
+
+    def _name(self, messages: Sequence[WriterCommitMessage | None]) -> str | None:
+        """Only tasks know which query it is. None if none of them was done: then the next batch drops what is left."""
+        return self._options.name or next((each.name for each in _done(messages)), None)
 
 
 def _query_id() -> str:

@@ -83,8 +83,14 @@ def test_a_topic_is_repartitioned_with_its_settings_and_keys_in_order(
     with pytest.raises(Conflict, match="there is a topic wide already"):
         stage.run("repartition", state="e", **options)
 
+    with stage.client.producer() as producer, producer.transaction():
+        producer.send("narrow", "undecided", key="key 0")
+        problems = stage.run("repartition", state="d", **options).problems
+        assert len(problems) == 1
+        assert "of narrow is read up to offset" in problems[0]
+
     with stage.client.producer() as producer:
         producer.send("wide", "a stranger's")
     stage.publish("narrow", 10)
     summary = stage.run("repartition", state="d", **options)
-    assert summary.problems == ["wide has 411 messages, and 410 were written"]
+    assert summary.problems == ["wide has 412 messages, and 411 were written"]

@@ -13,7 +13,7 @@ from goqueue.cli.remote.broker import Broker, run
 from goqueue.cli.remote.chosen import OutputFormat, add, output, single
 from goqueue.cli.remote.message_rows import MessageTable, Template
 from goqueue.cli.remote.names import Topic, groups, option
-from goqueue.cli.remote.reading import Range, read
+from goqueue.cli.remote.reading import Range, find_undecided, read
 from goqueue.cli.remote.showing import hint, print_data, seconds
 from goqueue.cli.remote.taking import Outcome, Terms, take
 from goqueue.cli.remote.typed import check_number, typed_duration, typed_time
@@ -204,7 +204,10 @@ async def _read(broker: Broker, topic: str, wanted: Range, limit: int | None, te
             finish_output()
         if most is not None and printed == most and not short:
             return
-    if not printed and output() is OutputFormat.TABLE:
+    undecided = [] if wanted.uncommitted else await find_undecided(broker, topic, wanted.partition)
+    for each in undecided:
+        note(each)
+    if not printed and not undecided and output() is OutputFormat.TABLE:
         note(f"no messages there in {topic}")
         hint(f"goqueue-cli produce {topic} 'two apples' --key alice")
 

@@ -103,6 +103,17 @@ async def read(broker: Broker, topic: str, wanted: Range) -> AsyncIterator[list[
                 )
 
 
+async def find_undecided(broker: Broker, topic: str, partition: int | None) -> list[str]:
+    """Where committed messages end before the log does."""
+    described = await broker.call("describe_topic", topic=topic)
+    return [
+        f"partition {number} of {topic} is read up to offset {found['stable']}, and ends at {found['latest']}: a "
+        "transaction is not decided about (goqueue-cli txn list)"
+        for number, found in sorted(described["partition_offsets"].items(), key=lambda item: int(item[0]))
+        if found["stable"] < found["latest"] and partition in (None, int(number))
+    ]
+
+
 async def _merged(cursors: list[_Cursor]) -> AsyncIterator[list[Message]]:
     limit = max(10, limits.MAX_READ_MESSAGES // len(cursors))
     page: list[Message] = []

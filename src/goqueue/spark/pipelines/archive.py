@@ -7,11 +7,13 @@ the way. Everything a topic can hold has a column, so there are no bad rows.
 import time
 from typing import Any, Final
 
+import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from goqueue.model.errors import InvalidRequest
 from goqueue.spark import asking, values
+from goqueue.spark.asking import Extents
 from goqueue.spark.options import Address, Subscription
 from goqueue.spark.pipelines.checkpoint import committed_position, planned_position
 from goqueue.spark.pipelines.frame import ADDRESS, LOST, Option, Pipeline, Run, Summary, Table
@@ -19,7 +21,7 @@ from goqueue.spark.pipelines.hours import hours_of, plot
 from goqueue.spark.pipelines.lake import Lake
 from goqueue.spark.pipelines.report import page
 from goqueue.spark.pipelines.state import for_spark
-from goqueue.spark.places import Position, stretches
+from goqueue.spark.places import stretches
 
 _COMPACT_EVERY: Final = 16
 """Batches, while it follows."""
@@ -28,8 +30,9 @@ _GLANCE_S: Final = 0.25
 
 def run(run: Run) -> Summary:
     options = run.options
-    start, end = _extent(run)
-    ahead = stretches(start, end)
+    extents = _survey(run)
+    end = extents.end
+    ahead = stretches(committed_position(run.state.checkpoint) or extents.start, end)
     if run.is_dry:
         rows = [(each.topic, each.partition, each.start, each.end, each.size) for each in ahead]
         return Summary(
@@ -44,18 +47,22 @@ def run(run: Run) -> Summary:
     archiving.stream()
     if not run.stopping.is_asked:
         archiving.compact()
-    return _summary(run, lake, archiving)
+    summary = _summary(run, lake, archiving)
+    if not extents.undecided:
+        return summary
+    table = Table("not archived yet", ("where",), [(each,) for each in extents.undecided])
+    return msgspec.structs.replace(summary, tables=[*summary.tables, table])
 
 
-def _extent(run: Run) -> tuple[Position, Position]:
-    """Where it goes on, and how far there is something now."""
+def _survey(run: Run) -> Extents:
+    """What there is now."""
     options = run.options
     subscription = Subscription(options["topics"] or (), options["pattern"])
     with asking.connect(Address(options["address"])) as client:
         extents = asking.survey(client, subscription, "read_committed", missing=options["lost"] == "skip")
     if not extents.ids:
         raise InvalidRequest(f"there is no topic {options['pattern'] or ', '.join(options['topics'])}")
-    return committed_position(run.state.checkpoint) or extents.start, extents.end
+    return extents
 
 
 class _Archiving:

@@ -54,7 +54,7 @@ def run(run: Run) -> Summary:
     if run.is_dry:
         figures = {"into": options["into"], "partitions": options["partitions"]}
         return Summary(figures=figures, tables=describe(run, copy))
-    summary = summary_of(run, options["into"], carry_out(run, copy))
+    summary = summary_of(run, copy, carry_out(run, copy))
     return summary if run.stopping.is_asked else _checked(run, summary)
 
 

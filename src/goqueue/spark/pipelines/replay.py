@@ -5,7 +5,7 @@ message ids, and who published: the messages are new ones. Delayed messages that
 key was in several partitions, because partitions were added, its order is kept within each of them.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from goqueue.spark import asking, values
 from goqueue.spark.options import Address
@@ -44,13 +44,17 @@ def run(run: Run) -> Summary:
     )
     if run.is_dry:
         return Summary(figures={"into": options["into"]}, tables=describe(run, copy))
-    return summary_of(run, options["into"], carry_out(run, copy))
+    return summary_of(run, copy, carry_out(run, copy))
 
 
-def summary_of(run: Run, target: str, tally: Tally) -> Summary:
+def summary_of(run: Run, copy: Copy, tally: Tally) -> Summary:
+    """Figures are of all runs in the directory."""
+    problems = [f"{each}; run this again when it is" for each in copy.source.undecided]
+    if tally.lost:
+        problems.append(f"{tally.lost} offsets were cleaned away before they were read")
     return Summary(
         figures={
-            "into": target,
+            "into": copy.target,
             "messages read": tally.rows,
             "messages written": tally.written,
             "cancelled": tally.cancelled,
@@ -58,8 +62,14 @@ def summary_of(run: Run, target: str, tally: Tally) -> Summary:
         },
         bad_rows=tally.bad,
         bad_rows_at=str(run.state.bad_rows) if tally.bad else None,
-        problems=[f"{tally.lost} offsets were cleaned away before they were read"] if tally.lost else [],
+        problems=problems,
     )
+
+
+def _check(options: dict[str, Any]) -> list[str]:
+    if options["lake"] is None and options["topic"] == options["into"]:
+        return ["into is the topic itself, which would grow with every run; name another one"]
+    return []
 
 
 PIPELINE: Final = Pipeline(
@@ -82,4 +92,5 @@ PIPELINE: Final = Pipeline(
         LOST,
     ),
     run,
+    _check,
 )

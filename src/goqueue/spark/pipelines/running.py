@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -96,7 +97,11 @@ def _run(
 
         def start_spark() -> "SparkSession":
             log = Path(os.devnull) if is_dry else directory.log
-            made = spark or _session(f"goqueue {pipeline.name}", master, log)
+            try:
+                made = spark or _session(f"goqueue {pipeline.name}", master, log)
+            except KeyboardInterrupt:  # Spark listens to Ctrl-C while it starts
+                stopping.ask(signal.SIGINT)
+                raise RunFailed("it was stopped while Spark started") from None
             stopping.listen()
             stopping.instead(made.sparkContext.cancelAllJobs)
             if stopping.is_asked:

@@ -29,6 +29,9 @@ class Left(NamedTuple):
 
 
 class Source(Protocol):
+    undecided: tuple[str, ...]
+    """Where it ended before its log did, when that was last looked at."""
+
     def extent(self) -> tuple[Position, Position]:
         """Its beginning and its end, as it is now."""
 
@@ -56,12 +59,14 @@ class TopicSource:
         self._address = address
         self._topic = topic
         self._skips_lost = skips_lost
+        self.undecided: tuple[str, ...] = ()
         self._start = Bound(word=EARLIEST) if from_ms is None else Bound(time_ms=from_ms)
         self._end = Bound(word=LATEST) if to_ms is None else Bound(time_ms=to_ms)
 
     def extent(self) -> tuple[Position, Position]:
         with asking.connect(Address(self._address)) as client:
             extents = asking.survey(client, Subscription((self._topic,)), "read_committed")
+            self.undecided = extents.undecided if self._end.word == LATEST else ()
             return (
                 asking.resolve(client, extents, self._start, what="from"),
                 asking.resolve(client, extents, self._end, what="to"),
@@ -102,6 +107,7 @@ class LakeSource:
         self._topic = topic
         self._from_ms = from_ms
         self._to_ms = to_ms
+        self.undecided: tuple[str, ...] = ()
 
     def extent(self) -> tuple[Position, Position]:
         found = self._all().groupBy("partition").agg(f.min("offset"), f.max("offset")).collect()

@@ -7,6 +7,7 @@ import pytest
 from goqueue.model.errors import InvalidRequest
 from goqueue.spark import values
 from goqueue.spark.pipelines.frame import Option, Pipeline, Run, Summary, read_options, what_counts
+from goqueue.spark.pipelines.table import PIPELINES
 
 
 def nothing(_: Run) -> Summary:
@@ -47,6 +48,12 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
 def test_an_option_like_no_other_is_answered_with_those_there_are() -> None:
     with pytest.raises(InvalidRequest, match="it has source, rate, follow"):
         read_options(PIPELINE, {"source": "orders", "xyz": "1"})
+
+
+def test_a_topic_is_not_replayed_into_itself() -> None:
+    with pytest.raises(InvalidRequest, match="into is the topic itself"):
+        read_options(PIPELINES["replay"], {"topic": "a", "into": "a"})
+    read_options(PIPELINES["replay"], {"topic": "a", "into": "a", "lake": "/lake"})
 
 
 def test_options_are_checked_together_when_each_is_right() -> None:

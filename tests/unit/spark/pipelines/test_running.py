@@ -8,6 +8,7 @@ import pytest
 
 from goqueue.model.errors import Conflict, InvalidRequest
 from goqueue.spark import values
+from goqueue.spark.pipelines import running
 from goqueue.spark.pipelines.frame import Option, Pipeline, Run, Summary
 from goqueue.spark.pipelines.running import RunFailed, run_pipeline
 from goqueue.spark.pipelines.state import home, read_status
@@ -47,6 +48,18 @@ def test_options_that_are_wrong_leave_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="topic is missing"):
         run_pipeline(pipeline(well), {}, state=tmp_path / "s")
     assert not [*tmp_path.iterdir()]
+
+
+def test_ctrl_c_while_spark_starts_stops_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object) -> None:
+        raise KeyboardInterrupt  # as Spark does, which has its own handler then
+
+    monkeypatch.setattr(running, "_session", start)
+    ended = run_pipeline(pipeline(lambda run: Summary(figures={"": run.spark.version})), {"topic": "a"}, state=tmp_path)
+    assert (ended.signal, ended.summary) == (signal.SIGINT, None)
+    status = read_status(tmp_path)
+    assert status is not None
+    assert status.state == "stopped"
 
 
 def test_a_dry_run_leaves_nothing_behind(tmp_path: Path) -> None:
