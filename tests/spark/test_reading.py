@@ -118,6 +118,11 @@ def test_delayed_messages_are_read_with_their_time_and_aborted_ones_are_not(desk
             with pytest.raises(PySparkException, match="a transaction in it is not decided about"):
                 desk.read(**undecided)
             assert [each.value for each in desk.read(**undecided, failOnDataLoss=False)] == values
+            beyond = {"subscribe": "mixed", "startingOffsets": json.dumps({"mixed": {"0": 8}})}
+            with pytest.raises(
+                PySparkException, match="read up to offset 7, and ends at 9: a transaction is not decided"
+            ):
+                desk.read(**beyond)
     assert values == [b"plain", b"delayed", b"committed", b"after"]
     assert dirty == [b"plain", b"delayed", b"committed", b"aborted", b"after", b"open", b"behind"]
     assert [each.value for each in desk.read(subscribe="mixed")] == [*values, b"open", b"behind"]

@@ -11,7 +11,7 @@ from goqueue.model.times import show_time
 from goqueue.spark.options import EARLIEST, LATEST, Address, Bound, Isolation, Subscription
 from goqueue.spark.places import Offsets, Position
 
-UNDECIDED: Final = (
+_UNDECIDED: Final = (
     "partition {} of {} is read up to offset {}, and ends at {}: a transaction is not decided about "
     "(goqueue-cli txn list)"
 )
@@ -25,8 +25,8 @@ class Extents(NamedTuple):
     latest: Offsets
     bytes_per_offset: dict[str, float]
     """About how large messages of each topic are."""
-    undecided: tuple[str, ...] = ()
-    """Where it ends before the log does, because of transactions that are open."""
+    undecided: dict[tuple[str, int], str]
+    """By topic and partition, where it ends before the log does, because of transactions that are open."""
 
     @property
     def start(self) -> Position:
@@ -59,8 +59,7 @@ def survey(client: Client, subscription: Subscription, isolation: Isolation, *, 
 
     A pattern that matches nothing finds nothing.
     """
-    found = Extents({}, {}, {}, {})
-    undecided: list[str] = []
+    found = Extents({}, {}, {}, {}, {})
     bound = "stable" if isolation == "read_committed" else "latest"
     for name in _names(client, subscription):
         try:
@@ -81,12 +80,10 @@ def survey(client: Client, subscription: Subscription, isolation: Isolation, *, 
         found.earliest[name] = {number: each["earliest"] for number, each in offsets.items()}
         found.latest[name] = {number: each[bound] for number, each in offsets.items()}
         found.bytes_per_offset[name] = described["total_size_bytes"] / max(1, described["total_messages"])
-        undecided += [
-            UNDECIDED.format(number, name, each[bound], each["latest"])
-            for number, each in offsets.items()
-            if each[bound] < each["latest"]
-        ]
-    return found._replace(undecided=tuple(undecided))
+        for number, each in offsets.items():
+            if each[bound] < each["latest"]:
+                found.undecided[name, number] = _UNDECIDED.format(number, name, each[bound], each["latest"])
+    return found
 
 
 def named(subscription: Subscription) -> list[str]:
@@ -131,16 +128,21 @@ def locate(extents: Extents, bound: Bound, at_time: Callable[[str, int], dict[in
         offsets[topic] = {
             number: ends[place][topic][number] if isinstance(place, str) else place for number, place in given.items()
         }
-        for number, place in offsets[topic].items():
-            if place > latest[number]:
-                raise InvalidRequest(
-                    f"{what} has {place} for partition {number} of {topic}, which can be read up to {latest[number]}"
-                )
     if bound.offsets is not None:
         for topic in bound.offsets:
             if topic not in extents.ids:
                 raise UnknownTopic(f"{what} names {topic}, which is not among the topics that are read")
     return Position(extents.ids, offsets)
+
+
+def check_start(extents: Extents, start: Position) -> None:
+    """InvalidRequest when there is nothing yet where it is to begin."""
+    for topic, places in start.offsets.items():
+        for number, place in places.items():
+            end = extents.latest[topic][number]
+            if place > end:
+                why = extents.undecided.get((topic, number), f"it ends at {end}")
+                raise InvalidRequest(f"startingOffsets has {place} for partition {number} of {topic}: {why}")
 
 
 def keep_start(client: Client, name: str, start: Position, earliest: Position) -> Position:

@@ -148,7 +148,7 @@ def plan(options: LogOptions, *, whole_segments: bool = False) -> list[LogPart]:
     for (topic, number), (_, reason) in unreadable.items():
         _lose(f"partition {number} of {topic} cannot be read: {reason}", fail=options.fail_on_data_loss)
     ends = {key: each.stable if options.isolation == "read_committed" else each.end for key, each in logs.items()}
-    extents = Extents({}, {}, {}, {})
+    extents = Extents({}, {}, {}, {}, {})
     for (topic, number), found in logs.items():
         extents.ids[topic] = format_topic_id(directory.topics[topic].topic_id)
         extents.earliest.setdefault(topic, {})[number] = found.start

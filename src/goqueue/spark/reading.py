@@ -78,8 +78,10 @@ class BatchReader(DataSourceReader):
             extents = asking.survey(client, options.subscription, options.isolation)
             start = asking.resolve(client, extents, options.start, what="startingOffsets")
             end = asking.resolve(client, extents, options.end, what="endingOffsets")
-        for each in extents.undecided:
+        for each in extents.undecided.values():
             log.warning("%s", each)
+        if options.fail_on_data_loss:
+            asking.check_start(extents, start)
         found = self.narrowing.of(stretches(start, end))
         return [Part(each) for each in split(found, least=options.min_partitions, most_records=options.max_records)]
 

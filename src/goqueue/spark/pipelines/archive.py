@@ -50,7 +50,7 @@ def run(run: Run) -> Summary:
     summary = _summary(run, lake, archiving)
     if not extents.undecided:
         return summary
-    table = Table("not archived yet", ("where",), [(each,) for each in extents.undecided])
+    table = Table("not archived yet", ("where",), [(each,) for each in extents.undecided.values()])
     return msgspec.structs.replace(summary, tables=[*summary.tables, table])
 
 

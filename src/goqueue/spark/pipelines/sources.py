@@ -66,7 +66,7 @@ class TopicSource:
     def extent(self) -> tuple[Position, Position]:
         with asking.connect(Address(self._address)) as client:
             extents = asking.survey(client, Subscription((self._topic,)), "read_committed")
-            self.undecided = extents.undecided if self._end.word == LATEST else ()
+            self.undecided = tuple(extents.undecided.values()) if self._end.word == LATEST else ()
             return (
                 asking.resolve(client, extents, self._start, what="from"),
                 asking.resolve(client, extents, self._end, what="to"),
