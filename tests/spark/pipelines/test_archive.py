@@ -156,6 +156,7 @@ def test_the_other_topics_go_on_when_one_is_deleted(stage: Stage) -> None:
     assert in_lake(stage) == (70, 70)
 
 
+@pytest.mark.long
 def test_a_topic_that_is_created_again_while_it_is_followed_ends_the_run(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +172,7 @@ def test_a_topic_that_is_created_again_while_it_is_followed_ends_the_run(
     assert in_lake(stage) == (50, 50)
 
 
+@pytest.mark.long
 def test_an_archive_follows_until_it_is_asked_to_stop_and_goes_on_later(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

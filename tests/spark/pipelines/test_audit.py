@@ -182,6 +182,7 @@ def reasons(summary: Summary) -> set[Any]:
     return {row[5] for table in summary.tables[1:] for row in table.rows}
 
 
+@pytest.mark.long
 def test_what_only_one_of_two_replicas_has_is_named(tmp_path: Path, audited: Audit) -> None:
     def plant(name: str, topics: dict[str, int]) -> Path:
         with PlantedDirectory(tmp_path / name) as made:
@@ -218,6 +219,7 @@ def test_what_only_one_of_two_replicas_has_is_named(tmp_path: Path, audited: Aud
     assert reasons(summary) == {f"there is no log in {gone}", "the other copy has no such partition"}
 
 
+@pytest.mark.long
 def test_a_copy_of_another_topic_of_the_same_name_is_no_copy(
     spark: SparkSession, tmp_path: Path, audited: Audit
 ) -> None:
@@ -262,6 +264,7 @@ def test_a_lake_is_compared_row_by_row(spark: SparkSession, planted: Path, audit
     assert {row[-1] for row in summary.tables[1].rows} == {str(lake)}
 
 
+@pytest.mark.long
 def test_a_lake_may_be_behind(spark: SparkSession, planted: Path, audited: Audit, tmp_path: Path) -> None:
     lake = lake_of(spark, planted, tmp_path / "lake", lambda frame: frame.where("topic = 'events' or offset < 700"))
     assert audited(planted, lake=lake, behind="true").is_well

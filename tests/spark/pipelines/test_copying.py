@@ -98,6 +98,7 @@ def test_a_cancelled_delay_is_left_out_and_a_moved_one_has_its_new_time(stage: S
     }
 
 
+@pytest.mark.long
 def test_of_a_lake_the_broker_is_asked_as_long_as_it_has_the_topic(stage: Stage) -> None:
     now = remind(stage, "kept")
     lake = stage.directory / "lake"
@@ -118,6 +119,7 @@ def test_of_a_lake_the_broker_is_asked_as_long_as_it_has_the_topic(stage: Stage)
     assert len(values(stage, "kept-2")) == 5
 
 
+@pytest.mark.long
 def test_a_delay_the_broker_has_forgotten_is_a_bad_row(stage: Stage, own_desk: Desk) -> None:
     """Cancelled, and cleaned away; the lake still has it."""
     topic = "forgotten"
@@ -175,6 +177,7 @@ def test_what_retention_took_is_an_error_or_is_skipped_and_told(stage: Stage, ow
     assert [message.value for message in stage.read("passed")][20:] == kept
 
 
+@pytest.mark.long
 def test_what_is_damaged_is_an_error_that_says_what_to_do_or_is_skipped(
     stage: Stage, own_desk: Desk, data: Path
 ) -> None:

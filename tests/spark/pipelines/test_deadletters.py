@@ -72,6 +72,7 @@ def test_letters_that_cannot_be_read_are_bad_rows(stage: Stage) -> None:
     assert bad["why"] == "offsets 7 to 7 of partition 0 of worn.dlq are gone: they are damaged on the broker's disk"
 
 
+@pytest.mark.long
 def test_a_redrive_that_failed_does_not_stand_in_the_way_of_the_next(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
