@@ -28,6 +28,14 @@ class AbortReason(StrEnum):
     """Its work was committed before, by others under the same token."""
 
 
+def show_undecided(topic: str, partition: int, stable: int, end: int) -> str:
+    """Why readers stop before the end of a partition."""
+    return (
+        f"partition {partition} of {topic} is read up to offset {stable}, and ends at {end}: a transaction is not "
+        "decided about (goqueue-cli txn list)"
+    )
+
+
 def transaction_id(number: int) -> str:
     """As users see it."""
     return f"{_PREFIX}{number}"

@@ -2,19 +2,15 @@
 
 import re
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from goqueue.client.client import AsyncClient
 from goqueue.client.sync.client import Client
 from goqueue.model.errors import InvalidRequest, UnknownPartition, UnknownReader, UnknownTopic
 from goqueue.model.times import show_time
+from goqueue.model.transactions import show_undecided
 from goqueue.spark.options import EARLIEST, LATEST, Address, Bound, Isolation, Subscription
 from goqueue.spark.places import Offsets, Position
-
-_UNDECIDED: Final = (
-    "partition {} of {} is read up to offset {}, and ends at {}: a transaction is not decided about "
-    "(goqueue-cli txn list)"
-)
 
 
 class Extents(NamedTuple):
@@ -82,7 +78,7 @@ def survey(client: Client, subscription: Subscription, isolation: Isolation, *, 
         found.bytes_per_offset[name] = described["total_size_bytes"] / max(1, described["total_messages"])
         for number, each in offsets.items():
             if each[bound] < each["latest"]:
-                found.undecided[name, number] = _UNDECIDED.format(number, name, each[bound], each["latest"])
+                found.undecided[name, number] = show_undecided(name, number, each[bound], each["latest"])
     return found
 
 

@@ -2,8 +2,8 @@
 
 Every task publishes in a transaction of its own, begun under one name, and leaves it open. When all tasks are done the
 driver commits the transactions of those that count, all at once, under a number that grows: the same number again does
-nothing. Then what is still open under the name is aborted. A streaming query's name is its id, which
-outlives restarts, and its numbers are those of its batches; a batch write has a name of its own.
+nothing. Then what is still open under the name is aborted. A streaming query's name is its id, which outlives restarts,
+and its numbers are those of its batches; a batch write has a name of its own.
 """
 
 import asyncio
@@ -16,9 +16,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import (
-    StructType,
-)
+from pyspark.sql.types import StructType
 
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest

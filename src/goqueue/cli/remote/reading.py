@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from goqueue.cli.remote.broker import Broker
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, UnknownPartition
+from goqueue.model.transactions import show_undecided
 
 Message = dict[str, Any]
 _LOOK_AGAIN_S: Final = 0.2
@@ -107,8 +108,7 @@ async def find_undecided(broker: Broker, topic: str, partition: int | None) -> l
     """Where committed messages end before the log does."""
     described = await broker.call("describe_topic", topic=topic)
     return [
-        f"partition {number} of {topic} is read up to offset {found['stable']}, and ends at {found['latest']}: a "
-        "transaction is not decided about (goqueue-cli txn list)"
+        show_undecided(topic, int(number), found["stable"], found["latest"])
         for number, found in sorted(described["partition_offsets"].items(), key=lambda item: int(item[0]))
         if found["stable"] < found["latest"] and partition in (None, int(number))
     ]
