@@ -447,3 +447,53 @@ def test_the_twins_pack_columns_alike(
             return str(error)
 
     assert outcome(lambda: pack(compiled)) == outcome(lambda: pack(reference))
+
+
+def test_the_twins_read_protobuf_alike(compiled: ModuleType) -> None:
+    plain = 0
+    for seed in range(3000):
+        chance = random.Random(f"protobuf {seed}")
+        count = chance.randrange(6)
+        body = protobuf(chance, count)
+        settings: dict[str, object] = {
+            "count": count,
+            "partition_count": chance.choice((1, 3, 5)),
+            "given": chance.choice((None, None, 0, 2)),
+            "keyless": lambda: 0,
+            "max_bytes": chance.choice((4, 100, 100, 100)),
+            "numbered": chance.random() < 0.3,
+        }
+        found = [
+            codec.from_protobuf(body, messages=2, value=1, key=2, partition=3, **settings)
+            for codec in (compiled, reference)
+        ]
+        assert found[0] == found[1], seed
+        plain += bool(found[0])
+    assert plain > 300, "hardly any had messages that both could read: nothing is shown"
+
+
+def protobuf(chance: random.Random, count: int) -> bytes:
+    """A frame of so many messages, or something like it."""
+    body = bytearray()
+    for _ in range(count):
+        message = bytearray(b"" if chance.random() < 0.1 else b"\x0a\x03old")
+        for _ in range(chance.randrange(4)):
+            message += chance.choice(
+                (
+                    b"\x0a\x03new",
+                    b"\x12\x03key",
+                    b"\x12\x00",
+                    b"\x18" + bytes([chance.choice((0, 0, 1, 2, 5))]),
+                    b"\x18\x81\x00",
+                    b"\x0a\x00" if chance.random() < 0.2 else b"",
+                    b"\x18" + b"\xff" * chance.randrange(1, 11) + b"\x01" if chance.random() < 0.2 else b"",
+                )
+            )
+        body += b"\x12" + bytes([len(message)]) + message
+        if chance.random() < 0.2:
+            body += chance.choice((b"\x0a\x01t", b"\x25abcd", b"\x29abcdefgh", b"\x30\xff\x01", b"\x33", b"\x10\x01"))
+    if body and chance.random() < 0.3:
+        body[chance.randrange(len(body))] = chance.choice(EDGES)
+    if chance.random() < 0.1:
+        del body[chance.randrange(len(body) + 1) :]
+    return bytes(body)

@@ -5,6 +5,7 @@ from goqueue.codec.reference import decode as decode
 from goqueue.codec.reference import encode as encode
 from goqueue.codec.reference import field_values as field_values
 from goqueue.codec.reference import from_columns as from_columns
+from goqueue.codec.reference import from_protobuf as from_protobuf
 from goqueue.codec.reference import milestones as milestones
 from goqueue.codec.reference import murmur3 as murmur3
 from goqueue.codec.reference import pack_into as pack_into

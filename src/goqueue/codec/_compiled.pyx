@@ -18,7 +18,7 @@ from libc.string cimport memcpy
 from goqueue.codec.layout import (
     BLOCK_NOT_ASCENDING, EMPTY_BLOCK, NOT_ASCENDING, NOT_COLUMNS, NOT_FIELDS, NOT_INT64, NOT_RANGES, REASONS,
     Field as _Field, HeaderColumns, Numbers, PartitionBlock, Picked, Pieces, Problem as _Problem, RecordColumns, Refusal, Scan,
-    Selection, Survey,
+    Selection, SortedBlock, Survey,
 )
 from goqueue.model.errors import InvalidRecord
 from goqueue.model.record import Extension, Producer, Record
@@ -588,6 +588,7 @@ cdef object decode_extension(const uint8_t *p, Shape *s):
 
 include "_picking.pxi"
 include "_columns.pxi"
+include "_protobuf.pxi"
 
 def field_values(block, scan, int field):
     """Ordinals ('I') and values ('q') of one fixed-width field over the records that `scan` found in `block`."""

@@ -15,6 +15,7 @@ cdef enum:
     VALUE_LENGTH_AT = 28
     HEADERS_LENGTH_AT = 32
     LANES = 5
+    NORMAL_LANE = 2  # of model.record
     EXTENSION_LENGTH_BYTES = 2
     MASK_BYTES = 2
     FIELD_BYTES = 8

@@ -301,3 +301,11 @@ class PartitionBlock(NamedTuple):
     partition: int
     block: bytearray
     messages: int
+
+
+class SortedBlock(NamedTuple):
+    """Messages for one partition, and which of their frame they are."""
+
+    partition: int
+    ordinals: "array[int]"
+    block: bytearray

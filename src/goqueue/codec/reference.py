@@ -50,6 +50,7 @@ from goqueue.codec.layout import (
     Survey,
 )
 from goqueue.codec.picking import pick
+from goqueue.codec.protobuf import from_protobuf
 from goqueue.model.errors import InvalidRecord
 from goqueue.model.record import Extension, Producer, Record
 
@@ -59,6 +60,7 @@ __all__ = [
     "encode",
     "field_values",
     "from_columns",
+    "from_protobuf",
     "milestones",
     "murmur3",
     "pack_into",

@@ -1,8 +1,8 @@
 """A frame of PublishStream on its way: to records, to one block per partition, to the broker, to a compact answer.
 
-What publish_batch does, with the same broker functions, and without a Python object per field: what most messages have
-goes from protobuf straight into records; only what is rare takes the long way through the shapes. Up to the append
-nothing waits, so frames of a stream keep their order.
+What publish_batch does, with the same broker functions, in three ways. If its messages have a key and a value only, the
+codec makes blocks out of protobuf's bytes. Else what most messages have goes from protobuf's objects into records, and
+what is rare takes the long way through the shapes. Up to the append nothing waits: frames of a stream keep their order.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ import msgspec
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from goqueue import codec
 from goqueue.api.grpc.failures import refusal
-from goqueue.api.grpc.plain import PlainFrame
 from goqueue.api.grpc.translating import check_known, pb, read_message
 from goqueue.api.handlers.publishing import Batch, Made, Sent, to_record
 from goqueue.api.refusals import refuse
@@ -30,6 +30,10 @@ _ACKS: Final = {"": Acks.LEADER, "none": Acks.NONE, "leader": Acks.LEADER, "all"
 _NORMAL: Final = int(Lane.NORMAL)
 _LANES: Final = {"": _NORMAL} | {lane.name.lower(): int(lane) for lane in Lane}
 _REFUSED: Final = -1
+_PLAIN: Final = {"messages": pb.PublishFrame.DESCRIPTOR.fields_by_name["messages"].number} | {
+    name: pb.Message.DESCRIPTOR.fields_by_name[name].number for name in ("value", "key", "partition")
+}
+"""Numbers of the fields that the codec reads."""
 
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -39,8 +43,8 @@ class Frame:
     """Make one, which publishes it; then wait for its `answer`."""
 
     __slots__ = (
-        "_acks", "_batch", "_begun", "_body", "_broker", "_count", "_failure", "_producer", "_sent", "_topic",
-        "_whole", "number", "outcome",
+        "_acks", "_batch", "_begun", "_broker", "_count", "_failure", "_producer", "_sent", "_topic", "number",
+        "outcome",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, number: int, body: bytes) -> None:
@@ -56,68 +60,63 @@ class Frame:
         self._count = 0
         self._topic: OpenTopic | None = None
         self._producer: Producer | None = None
-        self._body = body
-        self._whole: Any = None
-        """The frame with all there is to it, if that is needed."""
         try:
-            frame = PlainFrame.FromString(body)
+            frame = pb.PublishFrame.FromString(body)
         except DecodeError:
             raise InvalidRequest("what was sent is not a PublishFrame of protobuf") from None
         try:
-            self._publish(frame)
+            self._publish(frame, body)
         except GoQueueError as error:
             self._fail(error)
-        self._body, self._whole = b"", None
 
     # --- publishing
 
-    def _publish(self, frame: Any) -> None:
+    def _publish(self, frame: Any, body: bytes) -> None:
         self._broker.check()
         check_known(frame)
         self._acks, self._producer = _acks(frame), _producer(frame)
         topic = self._topic = self._broker.topics.named(frame.topic)
         given = frame.partition if frame.HasField("partition") else None
-        messages = frame.messages
+        self._count = len(frame.messages)
         if frame.HasField("block"):
-            if len(messages) or given is None:
+            if self._count or given is None:
                 raise InvalidRequest("a block stands alone, and names its partition")
             block = memoryview(bytearray(frame.block))
             receipt = self._broker.publisher.publish(topic, given, block, acks=self._acks, producer=self._producer)
             self._count = sum(place.messages for place in receipt.placed)
             self._sent.append(Sent(given, range(self._count), receipt))
             return
-        self._count = len(messages)
         if not 0 < self._count <= limits.MAX_MESSAGES_PER_REQUEST:
             raise InvalidRequest(f"a frame has from 1 to {limits.MAX_MESSAGES_PER_REQUEST} messages")
-        self._batch = Batch(self._broker.publisher, topic, self._acks, self._producer)
-        self._batch.publish(self._made(messages, self._batch), given)
-        self._sent = self._batch.sent
+        batch = self._batch = Batch(self._broker.publisher, topic, self._acks, self._producer)
+        blocks = codec.from_protobuf(
+            body,
+            **_PLAIN,
+            count=self._count,
+            partition_count=len(topic.slots),
+            given=given,
+            keyless=lambda: topic.round_robin.next(len(topic.slots)),
+            max_bytes=_small(topic.meta.settings.max_message_bytes),
+            numbered=self._producer is not None,
+        )
+        if blocks is None:
+            batch.publish(self._made(frame.messages, batch), given)
+        else:
+            batch.publish_blocks(blocks)
+        self._sent = batch.sent
 
     def _made(self, messages: Any, batch: Batch) -> Iterator[Made]:
         """The good messages; the others are refused."""
-        extension = None if self._producer is None else Extension(producer=self._producer)
         limit = batch.topic.meta.settings.max_message_bytes
-        most = _small(limit)
         for ordinal, message in enumerate(messages):
-            key, value = message.key, message.value
-            if not key and not message.HasField("key"):
-                key = None
-            if not value or len(UnknownFieldSet(message)) or len(value) + (len(key) if key else 0) > most:
-                try:
-                    record = self._rich(ordinal, limit)
-                except GoQueueError as error:
-                    batch.refuse_one(ordinal, error)
-                    continue
-            else:
-                record = Record(0, 0, key, value, _NORMAL, (), extension)
-            partition = message.partition
-            yield ordinal, partition if partition or message.HasField("partition") else None, record
+            try:
+                record = self._record(message, limit)
+            except GoQueueError as error:
+                batch.refuse_one(ordinal, error)
+                continue
+            yield ordinal, message.partition if message.HasField("partition") else None, record
 
-    def _rich(self, ordinal: int, limit: int) -> Record:
-        """Of a message that has more than most have, or something wrong with it."""
-        if self._whole is None:
-            self._whole = pb.PublishFrame.FromString(self._body)
-        message = self._whole.messages[ordinal]
+    def _record(self, message: Any, limit: int) -> Record:
         lane = _LANES.get(message.priority)
         others = message.delay or message.deliverAt or message.ttl or message.event_time
         headers = tuple([(header.name, header.value) for header in message.headers])

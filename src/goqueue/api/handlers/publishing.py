@@ -18,6 +18,7 @@ from goqueue import codec
 from goqueue.api.service import Service
 from goqueue.broker.publish import Publisher, Receipt
 from goqueue.broker.topic import OpenTopic
+from goqueue.codec.layout import SortedBlock
 from goqueue.codec.partitioning import partition_of
 from goqueue.model import limits
 from goqueue.model.errors import GoQueueError, InvalidRecord, InvalidRequest, TooLarge
@@ -128,6 +129,11 @@ class Batch:
         for number, (ordinals, records) in self._by_partition(made, partition).items():
             self._append(number, ordinals, records)
 
+    def publish_blocks(self, blocks: Iterable[SortedBlock]) -> None:
+        """Messages that the codec has found to be good."""
+        for each in blocks:
+            self._append_block(*each)
+
     def refuse_one(self, ordinal: int, error: GoQueueError) -> None:
         """A message that is not good."""
         error.index = ordinal
@@ -172,25 +178,30 @@ class Batch:
     def _append(self, partition: int, ordinals: list[int], records: list[Record]) -> None:
         while records:
             try:
-                block = memoryview(codec.encode(records))
-                receipt = self._publisher.publish(
-                    self.topic,
-                    partition,
-                    block,
-                    acks=self._acks,
-                    producer=self.producer,
-                    transaction=self.transaction,
-                )
+                self._append_block(partition, array("H", ordinals), codec.encode(records))
+                return
             except InvalidRecord as error:
                 bad = error.index or 0
                 del records[bad]
                 self.refuse_one(ordinals.pop(bad), error)
-            except GoQueueError as error:
-                self._refuse(ordinals, error)
-                return
-            else:
-                self.sent.append(Sent(partition, array("H", ordinals), receipt))  # it may wait, and there may be many
-                return
+
+    def _append_block(self, partition: int, ordinals: "array[int]", block: bytearray) -> None:
+        """`InvalidRecord` says which of the messages is not good; otherwise all of them are refused."""
+        try:
+            receipt = self._publisher.publish(
+                self.topic,
+                partition,
+                memoryview(block),
+                acks=self._acks,
+                producer=self.producer,
+                transaction=self.transaction,
+            )
+        except InvalidRecord:
+            raise
+        except GoQueueError as error:
+            self._refuse(ordinals, error)
+        else:
+            self.sent.append(Sent(partition, ordinals, receipt))  # it may wait, and there may be many
 
     def _refuse(self, ordinals: Sequence[int], error: GoQueueError) -> None:
         if self.producer is not None:  # a gap in the sequence would make the next request fail
