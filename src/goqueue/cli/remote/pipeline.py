@@ -38,9 +38,13 @@ def _complete(incomplete: str) -> list[str]:
         return []
 
 
-def list_pipelines() -> None:
+def list_pipelines(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Only this one.", autocompletion=_complete)
+    ] = None,
+) -> None:
     """List the pipelines, what they do, and the options each takes."""
-    found = _pipelines().values()
+    found = _pipelines().values() if name is None else [_find(name)]
     reply = {
         "pipelines": [
             {
@@ -74,7 +78,8 @@ def run(
         str, typer.Argument(metavar="NAME", help="The pipeline.", autocompletion=_complete, show_default=False)
     ],
     given: Annotated[
-        list[str] | None, option("--set -s", "OPTION=VALUE", "One of its options; may be given again.")
+        list[str] | None,
+        option("--set -s", "OPTION=VALUE", "One of its options, see `list NAME`; may be given again."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and change nothing.")] = False,
     directory: Annotated[
@@ -83,16 +88,10 @@ def run(
     master: Annotated[str | None, option("--master", "MASTER", "Spark's master, like local[4] (local[*]).")] = None,
 ) -> None:
     """Run a pipeline here, until it is done; the same again goes on from where it was."""
-    pipelines = _pipelines()
-    if name not in pipelines:
-        near = alike(name, pipelines)
-        raise InvalidRequest(
-            f"there is no pipeline {name!r}; {f'did you mean {near}?' if near else _there_are(pipelines)}"
-        )
+    pipeline = _find(name)
     from goqueue.spark.pipelines.frame import ADDRESS
     from goqueue.spark.pipelines.running import run_pipeline
 
-    pipeline = pipelines[name]
     options = dict(map(_split, given or []))
     if ADDRESS in pipeline.options and ADDRESS.name not in options:
         options[ADDRESS.name] = find_address()[0]
@@ -116,8 +115,13 @@ def run(
         hint(f"the same without --dry-run: goqueue-cli pipeline run {name} ...")
 
 
-def _there_are(pipelines: "dict[str, Pipeline]") -> str:
-    return f"there are {', '.join(pipelines)}"
+def _find(name: str) -> "Pipeline":
+    pipelines = _pipelines()
+    if name not in pipelines:
+        near = alike(name, pipelines)
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(pipelines)}"
+        raise InvalidRequest(f"there is no pipeline {name!r}; {hint}")
+    return pipelines[name]
 
 
 def _split(setting: str) -> tuple[str, str]:

@@ -35,6 +35,12 @@ def pretend(monkeypatch: pytest.MonkeyPatch, summary: Summary | Exception) -> li
     return runs
 
 
+def test_one_pipeline_is_listed_by_its_name(terminal: Terminal) -> None:
+    (found,) = terminal.object("pipeline", "list", "audit")["pipelines"]
+    assert found["name"] == "audit"
+    assert "there is no pipeline 'audti'; did you mean audit?" in terminal.bad("pipeline", "list", "audti", code=2)
+
+
 def test_every_pipeline_is_listed_with_its_options(terminal: Terminal) -> None:
     found = terminal.object("pipeline", "list")["pipelines"]
     assert [each["name"] for each in found] == list(PIPELINES)
