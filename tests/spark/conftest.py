@@ -12,16 +12,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from goqueue.spark.sessions import session
-from tests.chaos.spark_driver import QUICK_JAVA, link_spark
+from tests.chaos.spark_driver import QUICK_JAVA, SMALL, link_spark
 from tests.spark.desk import Desk, open_desk
 
-SMALL = {
-    "spark__sql__codegen__wholeStage": "false",
-    "spark__sql__codegen__factoryMode": "NO_CODEGEN",
-    "spark__sql__adaptive__enabled": "false",
+QUICK_CHECKPOINTS = {
+    "spark__sql__streaming__checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark__sql__streaming__checkpoint__fileChecksum__enabled": "false",
 }
-"""For frames of some hundred rows: compiling a query takes longer than running it. Programs of their own, as those of
-the documents, do without."""
+"""Without Hadoop's native library the usual way starts processes for every file, `chmod` and others. The queries that
+are killed have the usual one."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,6 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         spark__ui__enabled="false",
         spark__sql__shuffle__partitions="2",
         **SMALL,
+        **QUICK_CHECKPOINTS,
         spark__driver__extraJavaOptions=QUICK_JAVA,
     )
     made.sparkContext.setLogLevel("ERROR")
