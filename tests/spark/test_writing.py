@@ -155,7 +155,7 @@ def test_tasks_that_fail_after_sending_do_not_double_anything(desk: Desk, tmp_pa
     options = {"bootstrap.servers": desk.wire}
     batch = desk.frame(subscribe="retried-in").select("key", "value").write.format("goqueue-fails")
     batch.options(**options, topic="retried-batch").mode("append").save()
-    stream = desk.stream(subscribe="retried-in", maxOffsetsPerTrigger=200).load().select("key", "value").writeStream
+    stream = desk.stream(subscribe="retried-in").load().select("key", "value").writeStream
     stream = stream.format("goqueue-fails").options(**options, topic="retried-stream")
     stream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
     for topic in ("retried-batch", "retried-stream"):
