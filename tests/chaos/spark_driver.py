@@ -43,9 +43,14 @@ SMALL = {
 each of its columns longer than making them."""
 
 
-def link_spark(folder: Path) -> str:
-    """A SPARK_HOME without the zip of PySpark: every Python that Spark starts would compile all of it again."""
-    folder.mkdir()
+def link_spark(folder: Path, **settings: str) -> str:
+    """A SPARK_HOME without the zip of PySpark: every Python that Spark starts would compile all of it again.
+
+    Settings are for programs that do not say them: as for `session()`.
+    """
+    (folder / "conf").mkdir(parents=True)
+    lines = [f"{name.replace('__', '.')} {value}\n" for name, value in settings.items()]
+    (folder / "conf" / "spark-defaults.conf").write_text("".join(lines))
     for part in ("bin", "jars"):
         (folder / part).symlink_to(Path(pyspark.__file__).parent / part)
     return str(folder)
