@@ -22,7 +22,7 @@ from goqueue.spark.pipelines.failpoints import VARIABLE
 from goqueue.spark.pipelines.state import read_status
 from goqueue.spark.pipelines.stopping import Stopping
 from tests.chaos.spark_driver import QUICK_JAVA
-from tests.spark.pipelines.stage import Stage, once_at, staged
+from tests.spark.pipelines.stage import Stage, counts, once_at, staged
 
 DEADLINE_S = 60.0
 
@@ -34,9 +34,7 @@ def stage(spark: SparkSession, tmp_path: Path) -> Iterator[Stage]:
 
 
 def in_lake(stage: Stage) -> tuple[int, int]:
-    """How many rows there are, and how many different messages, as any reader of Parquet finds them."""
-    rows = stage.spark.read.parquet(str(stage.directory / "lake"))
-    return rows.count(), rows.select("topic", "partition", "offset").distinct().count()
+    return counts(stage.directory / "lake")
 
 
 def rows(lake: Path) -> int:
