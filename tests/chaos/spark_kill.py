@@ -92,6 +92,7 @@ class Copying:
             "checkpoint": str(folder / "checkpoint"),
         }
         self.wire = wire
+        self.batch = batch
 
     def fill(self, count: int, *, size: int = 0) -> None:
         with goqueue.Client(self.wire) as client:
@@ -132,24 +133,24 @@ class Copying:
             )
 
 
-def kill(folder: Path, *, kills: int, per_batch: int = 100, spark: SparkSession | None = None) -> Outcome:
-    """Until so many runs died where they should; then one to the end, in the session that is given or one of its own.
-
-    While one is at work the next gets ready.
-    """
-    with running_broker(folder, *DOORS) as broker, ExitStack() as drivers:
-        copying = Copying(folder, broker.wire, batch=per_batch)
-        copying.fill((kills + 1) * per_batch)
+def kill_drivers(copying: Copying, kills: int) -> Copying:
+    """Until so many of them died where they should. While one is at work the next gets ready."""
+    copying.fill((kills + 1) * copying.batch)
+    with ExitStack() as drivers:
         ready: deque[Driver] = deque()
         for hit in range(kills):
             for number in range(hit + len(ready), min(hit + 2, kills)):
                 ready.append(drivers.enter_context(copying.driver(partitions=1 + number % 3)))
             assert ready.popleft().run(die_at=hit), "it was done before it died: nothing is shown"
             print(f"killed {hit + 1} of {kills} times", flush=True)
-        if spark is None:
-            copying.run(partitions=2)
-        else:
-            copying.run_in(spark, partitions=2)
+    return copying
+
+
+def kill(folder: Path, *, kills: int) -> Outcome:
+    """So often; then one to the end."""
+    with running_broker(folder, *DOORS) as broker:
+        copying = kill_drivers(Copying(folder, broker.wire), kills)
+        copying.run(partitions=2)
         return copying.outcome(kills)
 
 

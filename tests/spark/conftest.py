@@ -7,12 +7,15 @@ of Spark in front of all others one worker gets them, and nobody takes them away
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 from pyspark.sql import SparkSession
 
 from goqueue.spark.sessions import session
 from tests.chaos.spark_driver import QUICK_JAVA, SMALL, link_spark
+from tests.chaos.spark_kill import Copying
+from tests.spark.ahead import Slow, killing, writing_slowly
 from tests.spark.desk import Desk, open_desk
 
 QUICK_CHECKPOINTS = {
@@ -24,13 +27,15 @@ QUICK_CHECKPOINTS = {
 """Without Hadoop's native library the usual way starts processes for every file, `chmod` and others. The queries that
 are killed have the usual one."""
 
+AHEAD = ("killed", "slow")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
+    items.sort(key=lambda item: "own_spark" not in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def own_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["SPARK_HOME"] = link_spark(tmp_path_factory.mktemp("spark") / "home")
     made = session(
         "tests",
@@ -44,6 +49,28 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     made.sparkContext.setLogLevel("ERROR")
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(request: pytest.FixtureRequest, own_spark: SparkSession) -> SparkSession:
+    """The session, with that under way which tests will ask for that are run today."""
+    asked = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    for name in AHEAD:
+        if name in asked:
+            request.getfixturevalue(name)
+    return own_spark
+
+
+@pytest.fixture(scope="session")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Future[Copying]"]:
+    with killing(tmp_path_factory.mktemp("killed")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def slow(own_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slow]:
+    with writing_slowly(own_spark, tmp_path_factory.mktemp("slow")) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

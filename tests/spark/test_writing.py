@@ -3,8 +3,9 @@
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,16 +13,15 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType, StructType
 
-from goqueue.model import limits
 from goqueue.model.errors import GoQueueError
 from goqueue.spark import writing
 from goqueue.spark.options import sink_options
 from goqueue.spark.source import GoQueueSource
 from goqueue.spark.writing import BatchWriter, StreamWriter
-from tests.chaos.spark_kill import kill
+from tests.chaos.spark_kill import Copying
+from tests.spark.ahead import KILLS, Slow
 from tests.spark.desk import Desk
 
 ROWS = StructType().add("value", StringType())
@@ -165,59 +165,24 @@ def test_tasks_that_fail_after_sending_do_not_double_anything(desk: Desk, tmp_pa
     assert desk.client.call("list_transactions", state="ongoing")["transactions"] == []
 
 
-class Slow(NamedTuple):
-    query: StreamingQuery
-    usual: str
-    """A transaction that says nothing of how long it may take."""
-
-
-@pytest.fixture(scope="module")
-def slow(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slow]:
-    """A query with one task that takes three times as long as the broker lets transactions live that say nothing of it.
-    Whoever has something else to do meanwhile asks for it first."""
-
-    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import time
-
-        for batch in batches:
-            yield batch
-            time.sleep(5)
-
-    desk.create("slow-in", "slow", partitions=1)
-    desk.fill("slow-in", 3000, size=300)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(limits, "DEFAULT_TRANSACTION_MS", 5000)
-        producer_id = desk.client.call("init_producer")["producer_id"]
-        usual = desk.client.call("begin_transaction", producer_id=producer_id)["transaction_id"]
-        desk.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
-        try:
-            frame = desk.stream(subscribe="slow-in").load().select("value").mapInArrow(wait, "value binary")
-            writer = frame.writeStream.format("goqueue").option("bootstrap.servers", desk.wire).option("topic", "slow")
-            checkpoint = str(tmp_path_factory.mktemp("slow"))
-            query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-            yield Slow(query, usual)
-            query.stop()
-        finally:
-            desk.spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-
-
-@pytest.mark.usefixtures("slow")
-def test_a_driver_killed_when_the_sink_has_committed_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    outcome = kill(tmp_path, kills=3, spark=spark)
-    assert outcome.hits == 3
+def test_a_driver_killed_when_the_sink_has_committed_doubles_nothing(
+    spark: SparkSession, killed: "Future[Copying]"
+) -> None:
+    copying = killed.result()
+    copying.run_in(spark, partitions=2)
+    outcome = copying.outcome(KILLS)
     assert outcome.sent == outcome.found == outcome.distinct == 400
-    assert outcome.staged == 700, "no batch was written again: nothing is shown"
+    assert outcome.staged == 700, "a batch was not written again: nothing is shown"
 
 
-def test_a_task_may_take_longer_than_transactions_usually_do(desk: Desk, slow: Slow) -> None:
+def test_a_task_may_take_longer_than_transactions_usually_do(slow: Slow) -> None:
     slow.query.awaitTermination()
     progress = slow.query.lastProgress
     assert progress is not None
     assert progress["durationMs"]["addBatch"] > 15_000
-    assert sorted(each.value or b"" for each in desk.oracle("slow")) == sorted(
-        each.value or b"" for each in desk.oracle("slow-in")
-    )
-    assert desk.client.describe_transaction(slow.usual).state == "aborted"
+    given, found = slow.desk.oracle("slow-in"), slow.desk.oracle("slow")
+    assert sorted(each.value or b"" for each in found) == sorted(each.value or b"" for each in given)
+    assert slow.desk.client.describe_transaction(slow.usual).state == "aborted"
 
 
 def test_spark_tells_tasks_which_query_and_batch_they_are_of(desk: Desk, tmp_path: Path) -> None:
