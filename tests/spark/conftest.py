@@ -27,7 +27,7 @@ QUICK_CHECKPOINTS = {
 """Without Hadoop's native library the usual way starts processes for every file, `chmod` and others. The queries that
 are killed have the usual one."""
 
-AHEAD = ("killed", "slow")
+AHEAD = ("slow", "killed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -39,7 +39,7 @@ def own_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession
     os.environ["SPARK_HOME"] = link_spark(tmp_path_factory.mktemp("spark") / "home")
     made = session(
         "tests",
-        master="local[2,3]",
+        master="local[2,2]",
         spark__ui__enabled="false",
         spark__sql__shuffle__partitions="2",
         **SMALL,

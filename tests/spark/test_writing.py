@@ -2,27 +2,24 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
 from goqueue.model.errors import GoQueueError
 from goqueue.spark import writing
 from goqueue.spark.options import sink_options
-from goqueue.spark.source import GoQueueSource
-from goqueue.spark.writing import BatchWriter, StreamWriter
+from goqueue.spark.writing import BatchWriter
 from tests.chaos.spark_kill import Copying
 from tests.spark.ahead import KILLS, Slow
 from tests.spark.desk import Desk
+from tests.spark.failing import FailsAfterSending
 
 ROWS = StructType().add("value", StringType())
 
@@ -113,40 +110,6 @@ def test_a_batch_with_a_name_and_a_number_is_written_once(desk: Desk) -> None:
     assert len(desk.oracle("once")) == 200, "a batch may have nothing to write, and counts all the same"
 
 
-class FailsAfterSending(GoQueueSource):
-    """Every first attempt of a task dies when all its rows are with the broker."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "goqueue-fails"
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return FailingBatch(sink_options(self.options, is_stream=False), schema)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        return FailingStream(sink_options(self.options, is_stream=True), schema)
-
-
-def _fail_at_first() -> None:
-    context = TaskContext.get()
-    if context is not None and context.attemptNumber() == 0:
-        raise ZeroDivisionError("the first attempt")
-
-
-class FailingBatch(BatchWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        done = super().write(iterator)
-        _fail_at_first()
-        return done
-
-
-class FailingStream(StreamWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        done = super().write(iterator)
-        _fail_at_first()
-        return done
-
-
 def test_tasks_that_fail_after_sending_do_not_double_anything(desk: Desk, tmp_path: Path) -> None:
     desk.spark.dataSource.register(FailsAfterSending)
     desk.create("retried-in", "retried-batch", "retried-stream", partitions=1)
@@ -213,7 +176,7 @@ def test_what_cannot_be_written_is_told_before_anything_is(desk: Desk) -> None:
 
 
 def test_a_task_tells_what_the_broker_does_not_take(desk: Desk) -> None:
-    """As Spark runs it, without Spark, which would try it three times."""
+    """As Spark runs it, without Spark, which would try it again."""
     options = sink_options({"bootstrap.servers": desk.wire, "topic": "nobody-made-this"}, is_stream=False)
     with pytest.raises(GoQueueError, match="nobody-made-this"):
         BatchWriter(options, ROWS).write(iter([pa.RecordBatch.from_pydict({"value": ["x"]})]))

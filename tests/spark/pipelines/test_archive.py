@@ -122,14 +122,14 @@ def test_a_topic_that_was_created_again_is_not_mixed_with_the_one_before(stage: 
     lake = stage.directory / "lake"
     stage.publish("orders", 50)
     stage.run("archive", lake=lake, topics="orders")
-    before = {(row.partition, row.offset): row.value for row in stage.spark.read.parquet(str(lake)).collect()}
+    before = {path: path.read_bytes() for path in lake.glob("topic=*/*/*.parquet")}
     stage.client.delete_topic("orders")
     stage.publish("orders", 20, keys=3)
     for lost in ("fail", "skip"):
         with pytest.raises(Conflict, match="orders was deleted and created again"):
             stage.run("archive", lake=lake, topics="orders", lost=lost)
-    after = {(row.partition, row.offset): row.value for row in stage.spark.read.parquet(str(lake)).collect()}
-    assert (before, in_lake(stage)) == (after, (50, 50))
+    assert before == {path: path.read_bytes() for path in lake.glob("topic=*/*/*.parquet")}
+    assert in_lake(stage) == (50, 50)
     assert (
         stage.run("archive", state="other", lake=stage.directory / "lake-2", topics="orders").figures["messages"] == 20
     )
