@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import goqueue
 from goqueue.model import limits
 from tests.chaos.spark_kill import Copying, kill_drivers
 from tests.spark.desk import Desk, open_desk
@@ -50,24 +51,28 @@ def writing_slowly(spark: SparkSession, folder: Path) -> Iterator[Slow]:
             yield batch
             time.sleep(5)
 
-    with open_desk(spark, folder / "broker") as desk:
+    with open_desk(spark, folder / "broker") as desk, ThreadPoolExecutor(1) as pool:
         desk.create("slow-in", "slow", partitions=1)
         desk.fill("slow-in", 3000, size=300)
         spark.conf.set(_ROWS_AT_ONCE, "1000")
         frame = desk.stream(subscribe="slow-in").load().select("value").mapInArrow(wait, "value binary")
         writer = frame.writeStream.format("goqueue").option("bootstrap.servers", desk.wire).option("topic", "slow")
         writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(limits, "DEFAULT_TRANSACTION_MS", 5000)
-            producer_id = desk.client.call("init_producer")["producer_id"]
-            usual = desk.client.call("begin_transaction", producer_id=producer_id)["transaction_id"]
-            query = writer.start()  # with the settings of now
-            spark.conf.unset(_ROWS_AT_ONCE)
-            while query.isActive and not _is_begun(desk, str(query.id)):
-                time.sleep(0.05)
+        patched = pytest.MonkeyPatch()
+        patched.setattr(limits, "DEFAULT_TRANSACTION_MS", 5000)
+        producer_id = desk.client.call("init_producer")["producer_id"]
+        usual = desk.client.call("begin_transaction", producer_id=producer_id)["transaction_id"]
+        query = writer.start()  # with the settings of now
+        spark.conf.unset(_ROWS_AT_ONCE)
+        undone = pool.submit(_undo_when_begun, patched, desk.wire, query)
         yield Slow(desk, query, usual)
         query.stop()
+        undone.result()
 
 
-def _is_begun(desk: Desk, name: str) -> bool:
-    return any(each.name == name for each in desk.client.transactions().transactions)
+def _undo_when_begun(patched: pytest.MonkeyPatch, wire: str, query: StreamingQuery) -> None:
+    """Transactions of other tests may take longer."""
+    with goqueue.Client(wire) as client:
+        while query.isActive and all(each.name != str(query.id) for each in client.transactions().transactions):
+            time.sleep(0.05)
+    patched.undo()
