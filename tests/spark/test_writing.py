@@ -145,6 +145,8 @@ def test_a_task_may_take_longer_than_transactions_usually_do(slow: Slow) -> None
     assert progress["durationMs"]["addBatch"] > 15_000
     given, found = slow.desk.oracle("slow-in"), slow.desk.oracle("slow")
     assert sorted(each.value or b"" for each in found) == sorted(each.value or b"" for each in given)
+    dirty = slow.desk.oracle("slow", isolation="read_uncommitted")
+    assert len(dirty) == len(given), "its transaction was over before it was, and it was done again"
     assert slow.desk.client.describe_transaction(slow.usual).state == "aborted"
 
 
