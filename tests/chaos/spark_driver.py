@@ -1,7 +1,8 @@
 """A streaming query as a program of its own: from one topic to another, until all that is there is copied.
 
 Told to, its driver dies between what the sink commits and what Spark writes down about it: the moment at which a batch
-was written and nobody knows. `python -m tests.chaos.spark_driver SETTINGS` with settings as JSON.
+was written and nobody knows. `python -m tests.chaos.spark_driver SETTINGS` with settings as JSON gets ready, and begins
+when it is given a line: starting Spark takes longer than the query does, and another one may be at work meanwhile.
 """
 
 import json
@@ -15,7 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyspark
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from goqueue.spark.options import sink_options
@@ -27,13 +30,27 @@ MARKS = "GOQUEUE_TEST_MARKS"
 """Where the driver says which processes it is, and is told at which batch it dies."""
 FAILPOINT = "sink-committed"
 WRITER = "writer"
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For programs that live for seconds: nothing is optimised that will not be run again."""
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+"""For programs that live for seconds: nothing is optimised that will not be run again, and what Spark's jars have is
+taken for valid."""
+SMALL = {
+    "spark__sql__codegen__wholeStage": "false",
+    "spark__sql__codegen__factoryMode": "NO_CODEGEN",
+    "spark__sql__adaptive__enabled": "false",
+    "spark__python__sql__dataFrameDebugging__enabled": "false",
+}
+"""For frames of some hundred rows: compiling a query takes longer than running it, and writing down which line made
+each of its columns longer than making them."""
 
 
-def link_spark(folder: Path) -> str:
-    """A SPARK_HOME without the zip of PySpark: every Python that Spark starts would compile all of it again."""
-    folder.mkdir()
+def link_spark(folder: Path, **settings: str) -> str:
+    """A SPARK_HOME without the zip of PySpark: every Python that Spark starts would compile all of it again.
+
+    Settings are for programs that do not say them: as for `session()`.
+    """
+    (folder / "conf").mkdir(parents=True)
+    lines = [f"{name.replace('__', '.')} {value}\n" for name, value in settings.items()]
+    (folder / "conf" / "spark-defaults.conf").write_text("".join(lines))
     for part in ("bin", "jars"):
         (folder / part).symlink_to(Path(pyspark.__file__).parent / part)
     return str(folder)
@@ -65,26 +82,8 @@ class DyingWriter(StreamWriter):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(settings: dict[str, Any]) -> None:
-    spark = session(
-        "copy",
-        master=settings["master"],
-        spark__ui__enabled="false",
-        spark__driver__host="127.0.0.1",
-        spark__driver__bindAddress="127.0.0.1",
-        spark__executor__memory="512m",
-        spark__scheduler__minRegisteredResourcesRatio="1.0",
-        spark__driver__extraJavaOptions=QUICK_JAVA,
-        spark__executor__extraJavaOptions=QUICK_JAVA,
-        spark__executorEnv__PYTHONPATH=os.environ.get("PYTHONPATH", ""),
-        **{f"spark__executorEnv__{MARKS}": os.environ[MARKS]},
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    spark.dataSource.register(DyingSource)
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    marks = Path(os.environ[MARKS])
-    (marks / "pids").write_text(f"{os.getpid()} {jvm.java.lang.ProcessHandle.current().pid()}")
+def copy_query(spark: SparkSession, settings: dict[str, Any], sink: str = "goqueue") -> DataStreamWriter:
+    """The query: all that is there, in batches, by so many tasks each."""
     options = {"bootstrap.servers": settings["wire"]}
     reader = spark.readStream.format("goqueue").options(**options, subscribe=settings["from"])
     frame = reader.option("maxOffsetsPerTrigger", str(settings["batch"])).load().select("key", "value")
@@ -101,9 +100,34 @@ def main(settings: dict[str, Any]) -> None:
     if pause_s:
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
         frame = frame.mapInArrow(wait, "key binary, value binary")
-    writer = frame.writeStream.format("goqueue-dying")
-    writer = writer.options(**options, topic=settings["to"], checkpointLocation=settings["checkpoint"])
-    writer.trigger(availableNow=True).start().awaitTermination()
+    writer = frame.writeStream.format(sink).trigger(availableNow=True)
+    return writer.options(**options, topic=settings["to"], checkpointLocation=settings["checkpoint"])
+
+
+def main(settings: dict[str, Any]) -> None:
+    spark = session(
+        "copy",
+        master=settings["master"],
+        spark__ui__enabled="false",
+        spark__driver__host="127.0.0.1",
+        spark__driver__bindAddress="127.0.0.1",
+        spark__executor__memory="512m",
+        spark__scheduler__minRegisteredResourcesRatio="1.0",
+        spark__driver__extraJavaOptions=QUICK_JAVA,
+        spark__executor__extraJavaOptions=QUICK_JAVA,
+        spark__executorEnv__PYTHONPATH=os.environ.get("PYTHONPATH", ""),
+        **SMALL,
+        **{f"spark__executorEnv__{MARKS}": os.environ[MARKS]},
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(DyingSource)
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    writer = copy_query(spark, settings, sink="goqueue-dying")
+    if sys.stdin.readline():
+        pids = f"{os.getpid()} {jvm.java.lang.ProcessHandle.current().pid()}"
+        (Path(os.environ[MARKS]) / "pids").write_text(pids)
+        writer.start().awaitTermination()
     spark.stop()
 
 

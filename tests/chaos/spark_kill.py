@@ -11,14 +11,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from pyspark.sql import SparkSession
 
 import goqueue
 from goqueue.client.reader import Isolation
-from tests.chaos.spark_driver import FAILPOINT, MARKS, WRITER, link_spark
+from tests.chaos.spark_driver import FAILPOINT, MARKS, WRITER, copy_query, link_spark
 from tests.support.broker import DOORS, running_broker
 
 PATIENCE_S = 300
@@ -32,6 +35,45 @@ class Outcome(NamedTuple):
     distinct: int
     staged: int
     """With what was written again and did not count."""
+
+
+class Driver:
+    """A program that gets ready as soon as it is made, and runs the query when it is told to."""
+
+    def __init__(self, marks: Path, home: str, settings: dict[str, Any]) -> None:
+        self._marks = marks
+        descriptor, name = tempfile.mkstemp(dir=marks.parent)
+        self._errors = Path(name)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.chaos.spark_driver", json.dumps(settings)],
+            env={**os.environ, MARKS: str(marks), "SPARK_HOME": home},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=descriptor,
+        )
+        os.close(descriptor)
+
+    def __enter__(self) -> "Driver":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """One that was not told to do anything ends as well."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(PATIENCE_S)
+
+    def run(self, die_at: int | None = None) -> bool:
+        """Whether it died where it was told to. AssertionError when it ended in any other way than it should."""
+        failpoint = self._marks / FAILPOINT
+        if die_at is None:
+            failpoint.unlink(missing_ok=True)
+        else:
+            failpoint.write_text(str(die_at))
+        before = {*self._marks.iterdir()}
+        self._process.communicate(b"go\n", timeout=PATIENCE_S)  # does not mind one that is dead already
+        has_hit = any(mark.name.startswith(f"{FAILPOINT}-") for mark in {*self._marks.iterdir()} - before)
+        assert has_hit or self._process.returncode == 0, self._errors.read_text(errors="replace")[-3000:]
+        return has_hit
 
 
 class Copying:
@@ -50,6 +92,7 @@ class Copying:
             "checkpoint": str(folder / "checkpoint"),
         }
         self.wire = wire
+        self.batch = batch
 
     def fill(self, count: int, *, size: int = 0) -> None:
         with goqueue.Client(self.wire) as client:
@@ -59,25 +102,17 @@ class Copying:
                 for number in range(count):
                     producer.enqueue("copied-from", str(number).ljust(size), key=f"key-{number % 50}")
 
-    def run(self, *, partitions: int, die_at: int | None = None, pause_s: float = 0) -> bool:
-        """Whether it died where it was told to. AssertionError when it ended in any other way than it should."""
-        failpoint = self._marks / FAILPOINT
-        if die_at is None:
-            failpoint.unlink(missing_ok=True)
-        else:
-            failpoint.write_text(str(die_at))
-        before = {*self._marks.iterdir()}
-        settings = {**self._settings, "partitions": partitions, "pause_s": pause_s}
-        ended = subprocess.run(
-            [sys.executable, "-m", "tests.chaos.spark_driver", json.dumps(settings)],
-            env={**os.environ, MARKS: str(self._marks), "SPARK_HOME": self._home},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=PATIENCE_S,
-        )
-        has_hit = any(mark.name.startswith(f"{FAILPOINT}-") for mark in {*self._marks.iterdir()} - before)
-        assert has_hit or ended.returncode == 0, ended.stderr.decode()[-3000:]
-        return has_hit
+    def driver(self, *, partitions: int, pause_s: float = 0) -> Driver:
+        return Driver(self._marks, self._home, {**self._settings, "partitions": partitions, "pause_s": pause_s})
+
+    def run(self, *, partitions: int, pause_s: float = 0) -> None:
+        """To the end, by a driver of its own."""
+        with self.driver(partitions=partitions, pause_s=pause_s) as driver:
+            assert not driver.run()
+
+    def run_in(self, spark: SparkSession, *, partitions: int) -> None:
+        """To the end, in a session that is there."""
+        copy_query(spark, {**self._settings, "partitions": partitions}).start().awaitTermination()
 
     @property
     def executors(self) -> int:
@@ -98,19 +133,28 @@ class Copying:
             )
 
 
-def kill(folder: Path, *, kills: int, per_batch: int = 100) -> Outcome:
-    """Until so many runs died where they should; then one to the end."""
-    with running_broker(folder, *DOORS) as broker:
-        copying = Copying(folder, broker.wire, batch=per_batch)
-        copying.fill((kills + 2) * per_batch)
+def kill_drivers(copying: Copying, kills: int) -> Copying:
+    """Until so many of them died where they should. While one is at work the next gets ready."""
+    copying.fill((kills + 1) * copying.batch)
+    with ExitStack() as drivers:
+        ready: deque[Driver] = deque()
         for hit in range(kills):
-            assert copying.run(partitions=1 + hit % 3, die_at=hit), "it was done before it died: nothing is shown"
+            for number in range(hit + len(ready), min(hit + 2, kills)):
+                ready.append(drivers.enter_context(copying.driver(partitions=1 + number % 3)))
+            assert ready.popleft().run(die_at=hit), "it was done before it died: nothing is shown"
             print(f"killed {hit + 1} of {kills} times", flush=True)
-        assert not copying.run(partitions=2)
+    return copying
+
+
+def kill(folder: Path, *, kills: int) -> Outcome:
+    """So often; then one to the end."""
+    with running_broker(folder, *DOORS) as broker:
+        copying = kill_drivers(Copying(folder, broker.wire), kills)
+        copying.run(partitions=2)
         return copying.outcome(kills)
 
 
-def _longest_transaction(wire: str, running: "Future[bool]") -> float:
+def _longest_transaction(wire: str, running: "Future[None]") -> float:
     """How long one was seen open, in seconds, until the run is over."""
     seen: dict[str, float] = {}
     longest = 0.0

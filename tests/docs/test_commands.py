@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.spark_driver import QUICK_JAVA
+from tests.chaos.spark_driver import QUICK_JAVA, SMALL, link_spark
 from tests.docs.markdown import ROOT, Block, blocks, documents
 
 VENV = Path(sys.prefix)
@@ -140,10 +140,12 @@ def script(name: str, runnable: list[Block]) -> str:
 def run(text: str, scratch: Path) -> "subprocess.CompletedProcess[str]":
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    quick = {"spark__ui__enabled": "false", "spark__driver__extraJavaOptions": QUICK_JAVA, **SMALL}
+    home = link_spark(scratch / "spark-home", **quick)
     return subprocess.run(
         [shutil.which("bash") or "bash", "-c", text],
         cwd=scratch,
-        env={**inherited, "PATH": path, "SCRATCH": str(scratch), "NO_COLOR": "1", "JDK_JAVA_OPTIONS": QUICK_JAVA},
+        env={**inherited, "PATH": path, "SCRATCH": str(scratch), "NO_COLOR": "1", "SPARK_HOME": home},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -1,4 +1,4 @@
-"""Queries as programs: killed, and on clusters of real processes."""
+"""Queries as programs, on clusters of real processes. How they are killed is in `test_writing`."""
 
 import os
 import re
@@ -16,16 +16,9 @@ import pytest
 import goqueue
 from goqueue.spark.java import find_java
 from tests.chaos.spark_driver import QUICK_JAVA
-from tests.chaos.spark_kill import Copying, kill
+from tests.chaos.spark_kill import Copying
 from tests.docs.markdown import ROOT, blocks
 from tests.support.broker import DOORS, running_broker
-
-
-def test_a_driver_killed_when_the_sink_has_committed_doubles_nothing(tmp_path: Path) -> None:
-    outcome = kill(tmp_path, kills=3)
-    assert outcome.hits == 3
-    assert outcome.sent == outcome.found == outcome.distinct == 500
-    assert outcome.staged > 500, "no batch was written again: nothing is shown"
 
 
 @contextmanager

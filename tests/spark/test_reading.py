@@ -4,9 +4,11 @@ import json
 import time
 
 import pytest
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
+from goqueue.model.errors import GoQueueError, InvalidRequest
+from goqueue.spark.source import GoQueueSource
 from tests.spark.desk import Desk, seen
 
 
@@ -190,19 +192,17 @@ def test_conditions_spare_reading_where_the_session_enables_it(desk: Desk) -> No
         desk.spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({}, "one of them; none of them is given"),
-        ({"subscribe": "a", "assign": '{"a": [0]}'}, "subscribe and assign are given"),
-        ({"subscribe": "nobody-made-this"}, "nobody-made-this"),
-        ({"subscribe": "a", "startingOfsets": "earliest"}, "do you mean startingOffsets"),
-        ({"subscribe": "a", "startingOffsets": "yesterday"}, "it is earliest, latest, or JSON"),
-        ({"subscribe": "a", "bootstrap.servers": "127.0.0.1:1", "goqueue.request.timeout": "200ms"}, "127.0.0.1:1"),
-        ({"subscribe": "a", "value.format": "json"}, "set value.schema"),
-    ],
-)
-def test_what_cannot_be_read_is_told(desk: Desk, options: dict[str, str], complaint: str) -> None:
-    reader = desk.spark.read.format("goqueue").option("bootstrap.servers", desk.wire)
-    with pytest.raises((PySparkException, AnalysisException), match=complaint):
-        reader.options(**options).load().collect()
+def test_what_cannot_be_read_is_told(desk: Desk) -> None:
+    """By Spark; the rest of it, without: `tests/unit/spark/test_options.py`."""
+    with pytest.raises(PySparkException, match="nobody-made-this"):
+        desk.frame(subscribe="nobody-made-this").collect()
+    with pytest.raises(PySparkException, match="do you mean startingOffsets"):
+        desk.frame(subscribe="a", startingOfsets="earliest")
+
+
+def test_a_source_tells_what_is_missing() -> None:
+    with pytest.raises(InvalidRequest, match=r"set value\.schema"):
+        GoQueueSource({"subscribe": "a", "value.format": "json"}).schema()
+    nobody = GoQueueSource({"subscribe": "a", "bootstrap.servers": "127.0.0.1:1", "goqueue.request.timeout": "200ms"})
+    with pytest.raises(GoQueueError, match=r"127\.0\.0\.1:1"):
+        nobody.reader(nobody.schema()).partitions()

@@ -2,22 +2,24 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark import TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructType
 
-from goqueue.model import limits
+from goqueue.model.errors import GoQueueError
+from goqueue.spark import writing
 from goqueue.spark.options import sink_options
-from goqueue.spark.source import GoQueueSource
-from goqueue.spark.writing import LAST_TASKS_S, BatchWriter, StreamWriter
+from goqueue.spark.writing import BatchWriter
+from tests.chaos.spark_kill import Copying
+from tests.spark.ahead import KILLS, Slow
 from tests.spark.desk import Desk
+from tests.spark.failing import FailsAfterSending
 
 ROWS = StructType().add("value", StringType())
 
@@ -80,13 +82,16 @@ def test_a_write_that_fails_leaves_nothing(desk: Desk) -> None:
     assert len(desk.oracle("none")) == 1000
 
 
-def test_a_task_that_is_at_work_when_its_write_has_failed_leaves_nothing(desk: Desk) -> None:
+def test_a_task_that_is_at_work_when_its_write_has_failed_leaves_nothing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It begins its transaction when the driver has dropped those of the others already."""
+    monkeypatch.setattr(writing, "LAST_TASKS_S", 1.0)
     writer = BatchWriter(sink_options({"bootstrap.servers": desk.wire, "topic": "none"}, is_stream=False), ROWS)
     producer_id = desk.client.call("init_producer")["producer_id"]
     aborting = threading.Thread(target=writer.abort, args=([],))
     aborting.start()
-    time.sleep(LAST_TASKS_S / 2)
+    time.sleep(writing.LAST_TASKS_S / 2)
     late = desk.client.call("begin_transaction", producer_id=producer_id, name=writer._name)["transaction_id"]
     aborting.join()
     assert desk.client.describe_transaction(late).state == "aborted"
@@ -105,40 +110,6 @@ def test_a_batch_with_a_name_and_a_number_is_written_once(desk: Desk) -> None:
     assert len(desk.oracle("once")) == 200, "a batch may have nothing to write, and counts all the same"
 
 
-class FailsAfterSending(GoQueueSource):
-    """Every first attempt of a task dies when all its rows are with the broker."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "goqueue-fails"
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return FailingBatch(sink_options(self.options, is_stream=False), schema)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        return FailingStream(sink_options(self.options, is_stream=True), schema)
-
-
-def _fail_at_first() -> None:
-    context = TaskContext.get()
-    if context is not None and context.attemptNumber() == 0:
-        raise ZeroDivisionError("the first attempt")
-
-
-class FailingBatch(BatchWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        done = super().write(iterator)
-        _fail_at_first()
-        return done
-
-
-class FailingStream(StreamWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        done = super().write(iterator)
-        _fail_at_first()
-        return done
-
-
 def test_tasks_that_fail_after_sending_do_not_double_anything(desk: Desk, tmp_path: Path) -> None:
     desk.spark.dataSource.register(FailsAfterSending)
     desk.create("retried-in", "retried-batch", "retried-stream", partitions=1)
@@ -147,7 +118,7 @@ def test_tasks_that_fail_after_sending_do_not_double_anything(desk: Desk, tmp_pa
     options = {"bootstrap.servers": desk.wire}
     batch = desk.frame(subscribe="retried-in").select("key", "value").write.format("goqueue-fails")
     batch.options(**options, topic="retried-batch").mode("append").save()
-    stream = desk.stream(subscribe="retried-in", maxOffsetsPerTrigger=200).load().select("key", "value").writeStream
+    stream = desk.stream(subscribe="retried-in").load().select("key", "value").writeStream
     stream = stream.format("goqueue-fails").options(**options, topic="retried-stream")
     stream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
     for topic in ("retried-batch", "retried-stream"):
@@ -157,28 +128,26 @@ def test_tasks_that_fail_after_sending_do_not_double_anything(desk: Desk, tmp_pa
     assert desk.client.call("list_transactions", state="ongoing")["transactions"] == []
 
 
-def test_a_task_may_take_longer_than_transactions_usually_do(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three times as long as the broker lets transactions live that say nothing of it."""
-    monkeypatch.setattr(limits, "DEFAULT_TRANSACTION_MS", 5000)
-    desk.create("slow", partitions=1)
+def test_a_driver_killed_when_the_sink_has_committed_doubles_nothing(
+    spark: SparkSession, killed: "Future[Copying]"
+) -> None:
+    copying = killed.result()
+    copying.run_in(spark, partitions=2)
+    outcome = copying.outcome(KILLS)
+    assert outcome.sent == outcome.found == outcome.distinct == 400
+    assert outcome.staged == 700, "a batch was not written again: nothing is shown"
 
-    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import time
 
-        for batch in batches:
-            yield batch
-            time.sleep(5)
-
-    rows = desk.spark.range(0, 3000, 1, 1).selectExpr("rpad(cast(id as string), 300, ' ') as value")
-    producer_id = desk.client.call("init_producer")["producer_id"]
-    usual = desk.client.call("begin_transaction", producer_id=producer_id)["transaction_id"]
-    desk.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
-    try:
-        desk.write(rows.mapInArrow(wait, "value string"), topic="slow")
-    finally:
-        desk.spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    assert len(desk.oracle("slow")) == 3000
-    assert desk.client.describe_transaction(usual).state == "aborted"
+def test_a_task_may_take_longer_than_transactions_usually_do(slow: Slow) -> None:
+    slow.query.awaitTermination()
+    progress = slow.query.lastProgress
+    assert progress is not None
+    assert progress["durationMs"]["addBatch"] > 15_000
+    given, found = slow.desk.oracle("slow-in"), slow.desk.oracle("slow")
+    assert sorted(each.value or b"" for each in found) == sorted(each.value or b"" for each in given)
+    dirty = slow.desk.oracle("slow", isolation="read_uncommitted")
+    assert len(dirty) == len(given), "its transaction was over before it was, and it was done again"
+    assert slow.desk.client.describe_transaction(slow.usual).state == "aborted"
 
 
 def test_spark_tells_tasks_which_query_and_batch_they_are_of(desk: Desk, tmp_path: Path) -> None:
@@ -200,33 +169,17 @@ def test_spark_tells_tasks_which_query_and_batch_they_are_of(desk: Desk, tmp_pat
     assert len(desk.oracle("told-out")) == 20
 
 
-@pytest.mark.parametrize(
-    ("columns", "options", "complaint"),
-    [
-        ("'x' as value; -1 as partition", {"topic": "refused"}, "a partition is below 0"),
-        ("'x' as value", {"topic": "refused", "transactionTimeout": "25h"}, "transactionTimeout is not from 1s to 24h"),
-        ("id as value", {"topic": "refused"}, "the column value is bigint; it is text or bytes"),
-        (
-            "'x' as value; 'soon' as deliver_at",
-            {"topic": "refused"},
-            "the column deliver_at is string; it is a timestamp",
-        ),
-        ("'x' as value; 1.5 as partition", {"topic": "refused"}, "the column partition is .*; it is a whole number"),
-        (
-            "'x' as value; array(named_struct('name', 'n', 'value', 'v')) as headers",
-            {"topic": "refused"},
-            "an array of structs with a key",
-        ),
-        ("cast(id as string) as vlue", {"topic": "refused"}, "there is no column vlue"),
-        ("cast(id as string) as key", {"topic": "refused"}, "a message has a column value"),
-        ("cast(id as string) as value", {}, "there is neither"),
-        ("cast(id as string) as value", {"topic": "nobody-made-this"}, "nobody-made-this"),
-        ("cast(id as string) as value", {"topic": "refused", "batchId": "1"}, "set transactionalId"),
-    ],
-)
-def test_what_cannot_be_written_is_told(desk: Desk, columns: str, options: dict[str, str], complaint: str) -> None:
-    if "refused" not in desk.client.call("list_topics")["topics"]:
-        desk.create("refused")
-    with pytest.raises(PySparkException, match=complaint):
-        desk.write(desk.spark.range(10).selectExpr(*columns.split("; ")), **options)
+def test_what_cannot_be_written_is_told_before_anything_is(desk: Desk) -> None:
+    """The rest of it is told without Spark: `tests/unit/spark/test_columns.py` and `test_options.py`."""
+    desk.create("refused")
+    with pytest.raises(PySparkException, match="there is no column vlue"):
+        desk.write(desk.spark.range(10).selectExpr("cast(id as string) as vlue"), topic="refused")
     assert desk.oracle("refused") == []
+
+
+def test_a_task_tells_what_the_broker_does_not_take(desk: Desk) -> None:
+    """As Spark runs it, without Spark, which would try it again."""
+    options = sink_options({"bootstrap.servers": desk.wire, "topic": "nobody-made-this"}, is_stream=False)
+    with pytest.raises(GoQueueError, match="nobody-made-this"):
+        BatchWriter(options, ROWS).write(iter([pa.RecordBatch.from_pydict({"value": ["x"]})]))
+    assert desk.client.call("list_transactions", state="ongoing")["transactions"] == []

@@ -96,9 +96,13 @@ def commit(address: Address, name: str, messages: Sequence[WriterCommitMessage |
         client.abort_transactions(name)
 
 
-def abort(address: Address, name: str) -> None:
-    """Spark says that a write has failed while some of its tasks are still at work: until it has ended them all."""
-    end = time.monotonic() + LAST_TASKS_S
+def abort(address: Address, name: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Spark says that a write has failed while some of its tasks are still at work: until it has ended them all.
+
+    When all of them were done, and the commit failed, nothing is at work any more.
+    """
+    is_done = bool(messages) and all(each is not None for each in messages)
+    end = time.monotonic() + (0.0 if is_done else LAST_TASKS_S)
     with asking.connect(address) as client:
         while True:
             client.abort_transactions(name)
@@ -127,7 +131,7 @@ class BatchWriter(DataSourceArrowWriter):
             commit(self._options.address, self._name, messages, self._options.number)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        abort(self._options.address, self._name)
+        abort(self._options.address, self._name, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -148,7 +152,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         name = self._name(messages)
         if name is not None:
-            abort(self._options.address, name)
+            abort(self._options.address, name, messages)
 
     def _name(self, messages: Sequence[WriterCommitMessage | None]) -> str | None:
         """Only tasks know which query it is. None if none of them was done: then the next batch drops what is left."""

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow.dataset as parquet
 import pytest
 from pyspark.sql import SparkSession
 
@@ -87,6 +88,12 @@ def staged(spark: SparkSession, directory: Path) -> Iterator[Stage]:
         stage = Stage(spark, broker.wire, directory)
         with stage.client:
             yield stage
+
+
+def counts(lake: Path) -> tuple[int, int]:
+    """How many rows there are, and how many different messages, as any reader of Parquet finds them."""
+    rows = parquet.dataset(lake, partitioning="hive").to_table(["topic", "partition", "offset"]).to_pylist()
+    return len(rows), len({(row["topic"], row["partition"], row["offset"]) for row in rows})
 
 
 def once_at(monkeypatch: pytest.MonkeyPatch, wanted: str, work: Callable[[], object]) -> None:

@@ -156,18 +156,6 @@ def test_flipped_removed_copied_and_missing_are_named_with_their_places(data: Pa
     assert (verdicts["orders", 1], verdicts["events", 0]) == ("well", "1 missing")
 
 
-def test_a_producers_count_tells_what_is_there_twice_and_what_is_out_of_order(tmp_path: Path, audited: Audit) -> None:
-    with PlantedDirectory(tmp_path / "data") as made:
-        made.topic("orders")
-        for sequence in (0, 1, 2, 1, 3, 5, 4):
-            made.append("orders", messages([sequence]), producer=Producer(7, 0, sequence))
-        made.append("orders", messages([0]), producer=Producer(7, 1, 0))  # an epoch begins anew
-    assert wrong(audited(tmp_path / "data")) == [
-        ("orders", 0, REPEATED, 3, 3),
-        ("orders", 0, OUT_OF_ORDER, 6, 6),
-    ]
-
-
 def test_replicas_differ_where_they_do(planted: Path, data: Path, audited: Audit) -> None:
     path = segment_files(data, "orders", 1)[1]
     offset = int(path.stem) + 9
@@ -270,12 +258,15 @@ def test_a_lake_may_be_behind(spark: SparkSession, planted: Path, audited: Audit
     assert audited(planted, lake=lake, behind="true").is_well
 
 
-def test_a_copy_of_a_topic_has_the_same_messages_in_the_order_of_each_key(tmp_path: Path, audited: Audit) -> None:
+@pytest.fixture(scope="module")
+def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    """One audit of topics with copies, and of one with a producer's count, that says different things of each."""
+    folder = tmp_path_factory.mktemp("judged")
     rows = messages(range(300))
     by_key: dict[bytes | None, list[Record]] = {}
     for row in rows:
         by_key.setdefault(row.key, []).append(row)
-    with PlantedDirectory(tmp_path / "data") as made:
+    with PlantedDirectory(folder / "data") as made:
         for name in ("orders", "good", "bad"):
             made.topic(name, 3)
         made.append("orders", rows, partition=1)
@@ -289,15 +280,32 @@ def test_a_copy_of_a_topic_has_the_same_messages_in_the_order_of_each_key(tmp_pa
             if at == 2:
                 changed.insert(8, changed[3])
             made.append("bad", changed, partition=at % 3, now=T0 + at)
-    summary = audited(tmp_path / "data", topics="orders", copies="orders=good,orders=bad")
-    assert {row[-1] for row in summary.tables[1].rows} == {"topic bad"}
-    found = wrong(summary)
-    assert [each for each in found if each[2] != DUPLICATE] == [
+        made.topic("counted")
+        for sequence in (0, 1, 2, 1, 3, 5, 4):
+            made.append("counted", messages([sequence]), producer=Producer(7, 0, sequence))
+        made.append("counted", messages([0]), producer=Producer(7, 1, 0))  # an epoch begins anew
+    given = {"path": str(folder / "data"), "topics": "orders,counted", "copies": "orders=good,orders=bad"}
+    summary = run_pipeline(audit.PIPELINE, given, state=folder / "state", spark=spark).summary
+    assert summary is not None
+    return summary
+
+
+def test_a_copy_of_a_topic_has_the_same_messages_in_the_order_of_each_key(judged: Summary) -> None:
+    found = [row for row in judged.tables[1].rows if row[0] != "counted"]
+    assert {row[-1] for row in found} == {"topic bad"}
+    assert [row[:5] for row in found if row[2] != DUPLICATE] == [
         ("orders", 1, ABSENT, 28, 28),
         ("orders", 1, REORDERED, 43, 43),
     ]
-    (doubled,) = [each for each in found if each[2] == DUPLICATE]
+    (doubled,) = [row for row in found if row[2] == DUPLICATE]
     assert doubled[:3] == ("bad", 2, DUPLICATE)
+
+
+def test_a_producers_count_tells_what_is_there_twice_and_what_is_out_of_order(judged: Summary) -> None:
+    assert [row for row in wrong(judged) if row[0] == "counted"] == [
+        ("counted", 0, REPEATED, 3, 3),
+        ("counted", 0, OUT_OF_ORDER, 6, 6),
+    ]
 
 
 def test_what_cannot_be_audited_is_refused(tmp_path: Path, planted: Path, audited: Audit) -> None:

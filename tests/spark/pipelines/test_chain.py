@@ -21,7 +21,7 @@ def test_a_topic_archived_and_replayed_from_the_lake_is_the_same_by_audit(spark:
         would = stage.run("replay", state="replay", dry=True, topic="orders", lake=lake, into="again")
         assert would.tables[1].rows == [("would be written", COUNT)]
         assert stage.read("again") == []
-        replayed = stage.run("replay", state="replay", topic="orders", lake=lake, into="again", chunk=100)
+        replayed = stage.run("replay", state="replay", topic="orders", lake=lake, into="again", chunk=150)
         assert replayed.figures["messages written"] == COUNT
         published = stage.by_key("orders")
         assert stage.by_key("again") == published

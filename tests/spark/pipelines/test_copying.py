@@ -75,27 +75,25 @@ def remind(stage: Stage, topic: str) -> int:
     return now
 
 
-@pytest.mark.parametrize("pipeline", ["replay", "repartition"])
-def test_a_cancelled_delay_is_left_out_and_a_moved_one_has_its_new_time(stage: Stage, pipeline: str) -> None:
-    topic, into = f"reminders-{pipeline}", f"reminders-{pipeline}-again"
-    now = remind(stage, topic)
-    options: dict[str, Any] = {"topic": topic, "into": into}
-    if pipeline == "replay":
-        stage.client.create_topic(into, partitions=1)
-        would = stage.run(pipeline, dry=True, **options)
-        assert sorted(would.tables[-1].rows) == [("cancelled", 2), ("would be written", 3)]
-        options |= {"expiry": "keep"}
-    else:
-        options |= {"partitions": 2}
-    summary = stage.run(pipeline, **options)
-    assert summary.is_well
-    figures = ("messages read", "messages written", "cancelled")
-    assert [summary.figures[name] for name in figures] == [5, 3, 2]
-    assert times(stage, into) == {
-        "at once": (None, None),
-        "later": (now + HOUR_MS, None),
-        "moved": (now + 2 * HOUR_MS, now + 3 * HOUR_MS),
+def test_a_cancelled_delay_is_left_out_and_a_moved_one_has_its_new_time(stage: Stage) -> None:
+    now = remind(stage, "reminders")
+    stage.client.create_topic("reminders-replay", partitions=1)
+    options: dict[str, dict[str, Any]] = {
+        "replay": {"topic": "reminders", "into": "reminders-replay", "expiry": "keep"},
+        "repartition": {"topic": "reminders", "into": "reminders-repartition", "partitions": 2},
     }
+    would = stage.run("replay", state="replay", dry=True, **options["replay"])
+    assert sorted(would.tables[-1].rows) == [("cancelled", 2), ("would be written", 3)]
+    for pipeline, given in options.items():
+        summary = stage.run(pipeline, state=pipeline, **given)
+        assert summary.is_well
+        figures = ("messages read", "messages written", "cancelled")
+        assert [summary.figures[name] for name in figures] == [5, 3, 2]
+        assert times(stage, given["into"]) == {
+            "at once": (None, None),
+            "later": (now + HOUR_MS, None),
+            "moved": (now + 2 * HOUR_MS, now + 3 * HOUR_MS),
+        }
 
 
 @pytest.mark.long

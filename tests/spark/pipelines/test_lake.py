@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from goqueue.model.errors import Conflict, NotFound, Unavailable
 from goqueue.spark.pipelines import lake as lakes
 from goqueue.spark.pipelines.lake import Lake
-from tests.spark.pipelines.stage import once_at
+from tests.spark.pipelines.stage import counts, once_at
 
 IDS = {"orders": "0a"}
 
@@ -34,12 +34,6 @@ def batch(spark: SparkSession, number: int) -> DataFrame:
     )  # fmt: skip
 
 
-def counts(spark: SparkSession, root: Path) -> tuple[int, int]:
-    """How many rows there are, and how many different messages, as any reader of Parquet finds them."""
-    rows = spark.read.parquet(str(root))
-    return rows.count(), rows.select("topic", "partition", "offset").distinct().count()
-
-
 def files(root: Path) -> int:
     return len([*root.glob("topic=*/*/*.parquet")])
 
@@ -57,7 +51,7 @@ def test_a_batch_that_is_cut_short_is_in_once(
     lake.recover()
     assert lake.batch == (0 if point == "archive-staged" else 1)
     lake.publish(1, batch(spark, 1), IDS)
-    assert counts(spark, tmp_path) == (20, 20)
+    assert counts(tmp_path) == (20, 20)
     assert not [*(tmp_path / "_goqueue" / "staging").glob("**/*.parquet")]
 
 
@@ -68,12 +62,26 @@ def test_what_is_moved_away_hides_nothing_of_other_topics(spark: SparkSession, t
     assert lakes.read(spark, str(tmp_path), ["others"]).count() == 10
 
 
+@pytest.fixture(scope="module")
+def two_batches(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[str]]:
+    """A lake that is only copied, and the days that are in it."""
+    root = tmp_path_factory.mktemp("two")
+    lake = Lake(spark, str(root), "a")
+    return root, {day for number in (0, 1) for day in lake.publish(number, batch(spark, number), IDS).directories}
+
+
+@pytest.fixture
+def days(two_batches: tuple[Path, set[str]], tmp_path: Path) -> set[str]:
+    """Of a lake with two batches, in the test's own directory."""
+    shutil.copytree(two_batches[0], tmp_path, dirs_exist_ok=True)
+    return two_batches[1]
+
+
 @pytest.mark.parametrize("point", ["compact-staged", "lake-decided", "lake-moved", "lake-deleted"])
 def test_small_files_become_one_also_when_that_is_cut_short(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+    spark: SparkSession, tmp_path: Path, days: set[str], monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     lake = Lake(spark, str(tmp_path), "a")
-    days = lake.publish(0, batch(spark, 0), IDS).directories | lake.publish(1, batch(spark, 1), IDS).directories
     before = files(tmp_path)
     assert len(days) == 2
     assert before > 2
@@ -86,7 +94,7 @@ def test_small_files_become_one_also_when_that_is_cut_short(
     lake.recover()
     assert lake.batch == 1
     lake.compact(days, small_bytes=1 << 20, least=2)
-    assert counts(spark, tmp_path) == (20, 20)
+    assert counts(tmp_path) == (20, 20)
     assert files(tmp_path) == 2
     assert lake.compact(days, small_bytes=1, least=1) == 0
 
@@ -99,7 +107,7 @@ def test_a_topic_is_written_by_one_archive(spark: SparkSession, tmp_path: Path) 
     other = Lake(spark, str(tmp_path), "b", "/state/b")
     with pytest.raises(Conflict, match=r"orders is archived in .* already, by the run whose state is /state/a on"):
         other.publish(0, batch(spark, 0), IDS)
-    assert counts(spark, tmp_path) == (10, 10)
+    assert counts(tmp_path) == (10, 10)
 
 
 def test_of_two_archives_that_start_together_one_has_the_topic(
@@ -117,15 +125,14 @@ def test_nothing_of_another_topic_of_the_same_name_is_taken_in(spark: SparkSessi
     Lake(spark, str(tmp_path), "a").publish(0, batch(spark, 0), IDS)
     with pytest.raises(Conflict, match=r"orders was deleted and created again .* choose another lake"):
         Lake(spark, str(tmp_path), "a").publish(1, batch(spark, 0), {"orders": "0b"})
-    assert counts(spark, tmp_path) == (10, 10)
+    assert counts(tmp_path) == (10, 10)
     assert lakes.topic_ids(spark, str(tmp_path), ["orders", "events"]) == IDS
 
 
 def test_a_reader_that_listed_files_before_a_compaction_lists_them_again(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, days: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(spark, str(tmp_path), "a")
-    days = lake.publish(0, batch(spark, 0), IDS).directories | lake.publish(1, batch(spark, 1), IDS).directories
     earlier = lakes.read(spark, str(tmp_path), ["orders"])
     once_at(monkeypatch, "lake-listed", lambda: lake.compact(days, small_bytes=1 << 20, least=2))
     found = lakes.read(spark, str(tmp_path), ["orders"])

@@ -51,6 +51,7 @@ def test_names_come_in_any_case_and_values_as_text() -> None:
         ({"startingOffsets": "latest", "startingTimestamp": "5"}, "leave one out"),
         ({"startingOffsets": '{"orders": {"0": -3}}'}, "earliest, latest, or JSON"),
         ({"startingOffsets": '{"orders": [1]}'}, "earliest, latest, or JSON"),
+        ({"startingOffsets": "yesterday"}, "it is earliest, latest, or JSON"),
         ({"endingOffsets": "earliest"}, "nothing would be read"),
         ({"maxOffsetsPerTrigger": "0"}, "from 1 on"),
         ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "cannot be both"),
@@ -69,6 +70,11 @@ def test_names_come_in_any_case_and_values_as_text() -> None:
 def test_what_cannot_be_is_refused(given: dict[str, str], complaint: str) -> None:
     with pytest.raises(GoQueueError, match=complaint):
         source(**given)
+
+
+def test_what_is_read_has_to_be_said() -> None:
+    with pytest.raises(InvalidRequest, match="one of them; none of them is given"):
+        source_options({}, is_stream=False)
 
 
 def test_a_pattern_has_to_be_one() -> None:
@@ -94,6 +100,7 @@ def test_the_sink() -> None:
         ({"transactionalId": "x"}, False, "set batchId to the number"),
         ({"topics": "x"}, False, "do you mean topic"),
         ({"topic": "a/b"}, False, "a/b"),
+        ({"transactionTimeout": "25h"}, False, "transactionTimeout is not from 1s to 24h"),
     ):
         with pytest.raises(GoQueueError, match=complaint):
             sink_options(given, is_stream=is_stream)

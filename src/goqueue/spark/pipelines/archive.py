@@ -4,7 +4,6 @@ A streaming query reads; `pipelines.lake` takes each of its batches in, once. Sm
 the way. Everything a topic can hold has a column, so there are no bad rows.
 """
 
-import time
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +24,7 @@ from goqueue.spark.places import stretches
 
 _COMPACT_EVERY: Final = 16
 """Batches, while it follows."""
-_GLANCE_S: Final = 0.25
+_GLANCE_S: Final = 1
 
 
 def run(run: Run) -> Summary:
@@ -102,11 +101,9 @@ class _Archiving:
     def _watch(self, query: StreamingQuery) -> None:
         done = 0
         try:
-            while query.isActive:
-                time.sleep(_GLANCE_S)
+            while not query.awaitTermination(_GLANCE_S):  # raises what ended it
                 self._run.progress.advance(self.messages - done)
                 done = self.messages
-            query.awaitTermination()  # raises what ended it
         except Exception:
             if self._failure is not None:
                 raise self._failure from None  # as it was, before Spark told it in words of its own

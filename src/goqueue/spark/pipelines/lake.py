@@ -192,7 +192,7 @@ class Lake:
         return load(self._spark, self.files, paths)
 
     def _count(self, paths: list[str]) -> int:
-        return self._spark.read.parquet(*map(self.files.at, paths)).count() if paths else 0
+        return self._load(paths).count() if paths else 0
 
 
 def _last_intent(files: Files, journal: str) -> Intent:

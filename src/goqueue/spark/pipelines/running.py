@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, for the Python it starts."""
+_UNTRACED: Final = {"spark__python__sql__dataFrameDebugging__enabled": "false"}
+"""Spark asks Java twice more for every column, to tell in errors which line made it: nothing to whoever runs these."""
 _STDERR: Final = 2
 _SAYS_IT_TWICE: Final = "SQLQueryContextLogger"
 """PySpark's: it prints what is raised, with Java's trace of where."""
@@ -142,13 +144,13 @@ def _session(app: str, master: str | None, log: Path) -> "SparkSession":
 
     logging.getLogger(_SAYS_IT_TWICE).setLevel(logging.CRITICAL)
     if _SUBMITTED in os.environ:
-        return session(app, master=master)
+        return session(app, master=master, **_UNTRACED)
     sys.stderr.flush()
     before = os.dup(_STDERR)
     try:
         with log.open("ab") as file:
             os.dup2(file.fileno(), _STDERR)
-        return session(app, master=master)
+        return session(app, master=master, **_UNTRACED)
     finally:
         os.dup2(before, _STDERR)
         os.close(before)
