@@ -123,12 +123,22 @@ def test_a_topic_that_was_created_again_is_not_mixed_with_the_one_before(stage: 
     stage.publish("orders", 50)
     stage.run("archive", lake=lake, topics="orders")
     before = {path: path.read_bytes() for path in lake.glob("topic=*/*/*.parquet")}
+    assert before
     stage.client.delete_topic("orders")
     stage.publish("orders", 20, keys=3)
     for lost in ("fail", "skip"):
         with pytest.raises(Conflict, match="orders was deleted and created again"):
             stage.run("archive", lake=lake, topics="orders", lost=lost)
     assert before == {path: path.read_bytes() for path in lake.glob("topic=*/*/*.parquet")}
+
+
+@pytest.mark.long
+def test_a_topic_that_was_created_again_has_a_lake_of_its_own_or_the_place_of_the_one_before(stage: Stage) -> None:
+    lake = stage.directory / "lake"
+    stage.publish("orders", 50)
+    stage.run("archive", lake=lake, topics="orders")
+    stage.client.delete_topic("orders")
+    stage.publish("orders", 20, keys=3)
     assert in_lake(stage) == (50, 50)
     assert (
         stage.run("archive", state="other", lake=stage.directory / "lake-2", topics="orders").figures["messages"] == 20

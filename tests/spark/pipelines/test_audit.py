@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -156,16 +156,6 @@ def test_flipped_removed_copied_and_missing_are_named_with_their_places(data: Pa
     assert (verdicts["orders", 1], verdicts["events", 0]) == ("well", "1 missing")
 
 
-def test_replicas_differ_where_they_do(planted: Path, data: Path, audited: Audit) -> None:
-    path = segment_files(data, "orders", 1)[1]
-    offset = int(path.stem) + 9
-    flip(path, positions(path)[offset][1] - 2)
-    assert wrong(audited(data, replica=planted)) == [
-        ("orders", 1, DAMAGED, offset, offset),
-        ("orders", 1, EXTRA, offset, offset),
-    ]
-
-
 def reasons(summary: Summary) -> set[Any]:
     return {row[5] for table in summary.tables[1:] for row in table.rows}
 
@@ -231,7 +221,28 @@ def lake_of(spark: SparkSession, data: Path, root: Path, change: Callable[[DataF
     return root
 
 
-def test_a_lake_is_compared_row_by_row(spark: SparkSession, planted: Path, audited: Audit, tmp_path: Path) -> None:
+class Compared(NamedTuple):
+    """One audit of a log with a damaged record, beside a replica without, and a lake that has other rows."""
+
+    summary: Summary
+    damaged: int
+    """Its offset, in the second partition of orders."""
+    replica: str
+    lake: str
+
+    def beside(self, copy: str) -> list[tuple[Any, ...]]:
+        """Topic, partition, kind, first and last offset of what was found with that copy."""
+        return [row[:5] for row in self.summary.tables[1].rows if row[-1] == copy]
+
+
+@pytest.fixture(scope="module")
+def compared(spark: SparkSession, planted: Path, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    folder = tmp_path_factory.mktemp("compared")
+    data = copied(planted, folder / "data")
+    path = segment_files(data, "orders", 1)[1]
+    damaged = int(path.stem) + 9
+    flip(path, positions(path)[damaged][1] - 2)
+
     def change(frame: DataFrame) -> DataFrame:
         row = "topic = 'orders' and partition = 0 and offset"
         kept = frame.where(f"not ({row} in (11, 12)) and not (topic = 'orders' and partition = 1 and offset >= 700)")
@@ -240,16 +251,29 @@ def test_a_lake_is_compared_row_by_row(spark: SparkSession, planted: Path, audit
         added = frame.where("topic = 'events' and offset = 0").withColumn("offset", f.lit(5000).cast("bigint"))
         return kept.withColumn("value", value).unionByName(doubled).unionByName(added)
 
-    lake = lake_of(spark, planted, tmp_path / "lake", change)
-    summary = audited(planted, lake=lake)
-    assert wrong(summary) == [
+    lake = lake_of(spark, planted, folder / "lake", change)
+    given = {"path": str(data), "replica": str(planted), "lake": str(lake)}
+    summary = run_pipeline(audit.PIPELINE, given, state=folder / "state", spark=spark).summary
+    assert summary is not None
+    return Compared(summary, damaged, str(planted), str(lake))
+
+
+def test_replicas_differ_where_they_do(compared: Compared) -> None:
+    damaged = compared.damaged
+    assert ("orders", 1, DAMAGED, damaged, damaged) in wrong(compared.summary)
+    assert compared.beside(compared.replica) == [("orders", 1, EXTRA, damaged, damaged)]
+
+
+def test_a_lake_is_compared_row_by_row(compared: Compared) -> None:
+    damaged = compared.damaged
+    assert compared.beside(compared.lake) == [
         ("events", 0, EXTRA, 5000, 5000),
         ("orders", 0, ABSENT, 11, 12),
         ("orders", 0, DIFFERENT, 20, 20),
         ("orders", 0, DUPLICATE, 30, 30),
+        ("orders", 1, EXTRA, damaged, damaged),
         ("orders", 1, ABSENT, 700, 749),
     ]
-    assert {row[-1] for row in summary.tables[1].rows} == {str(lake)}
 
 
 @pytest.mark.long
