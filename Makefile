@@ -92,7 +92,7 @@ txn-crash: $(TEST_READY) ## kill -9 a broker and programs that consume, transfor
 spark-crash: CYCLES ?= 20
 spark-crash: $(TEST_READY) ## kill -9 the driver of a Spark query between its two commits again and again (CYCLES=20)
 	$(PY) -m tests.chaos.spark_kill --kills $(CYCLES)
-	$(PY) -m pytest -m long tests/spark
+	$(PY) -m pytest -m long tests/spark tests/docs
 
 powercut: CYCLES ?= 500
 powercut: $(TEST_READY) ## cut the power under a real file system; needs root (CYCLES=500)

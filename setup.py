@@ -8,7 +8,7 @@ import sys
 
 from setuptools import Extension, setup
 
-PARTS = ("columns", "constants", "encode", "picking")
+PARTS = ("columns", "constants", "encode", "picking", "protobuf")
 
 
 def compiled_codec() -> list[Extension]:

@@ -7,13 +7,14 @@ other tasks than before, because every run has another number of them. `python -
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,9 @@ from goqueue.client.reader import Isolation
 from tests.chaos.spark_driver import FAILPOINT, MARKS, WRITER, copy_query, link_spark
 from tests.support.broker import DOORS, running_broker
 
-PATIENCE_S = 300
+PATIENCE_S = 240
+_GRACE_S = 60
+"""Until one that was told nothing, and has to end by itself, is killed."""
 
 
 class Outcome(NamedTuple):
@@ -50,6 +53,7 @@ class Driver:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=descriptor,
+            start_new_session=True,
         )
         os.close(descriptor)
 
@@ -57,10 +61,14 @@ class Driver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """One that was not told to do anything ends as well."""
+        """One that was not told to do anything ends as well; one that hangs is killed, and its Java with it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(PATIENCE_S)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE_S)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
     def run(self, die_at: int | None = None) -> bool:
         """Whether it died where it was told to. AssertionError when it ended in any other way than it should."""

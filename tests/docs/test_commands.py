@@ -113,6 +113,9 @@ END
 trap 'running=$(jobs -p); [ -z "$running" ] || {{ kill $running; wait $running; }} || true' EXIT
 """
 
+# Documents whose programs start Spark: `tests/spark/test_document.py` runs them in a session that is there already.
+WITH_SPARK = ("docs/spark.md",)
+
 DOCUMENTS = [
     document
     for document in documents()
@@ -155,7 +158,14 @@ def run(text: str, scratch: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(document, id=name, marks=[pytest.mark.long] if name in WITH_SPARK else [])
+        for document in DOCUMENTS
+        for name in [str(document.relative_to(ROOT))]
+    ],
+)
 def test_every_command_of_a_document_succeeds(document: Path, tmp_path: Path) -> None:
     runnable = [b for b in blocks(document.read_text(encoding="utf-8")) if b.language in {"bash", "python"}]
     done = run(script(str(document.relative_to(ROOT)), runnable), tmp_path)

@@ -88,6 +88,32 @@ def test_a_key_decides_the_partition_and_the_answer_says_which(client: GrpcClien
     assert sum(range_.count for range_ in reply.ranges) == len(keys)
 
 
+def test_a_producers_frame_that_names_two_partitions_is_refused_and_nothing_is_stored(client: GrpcClient) -> None:
+    """Idempotence: one sequence counts for one partition."""
+    client.call("CreateTopic", name="two", num_partitions=2)
+    producer = client.call("InitProducer").producer_id
+    stream = client.stream("PublishStream")
+    pair = [{"value": b"a", "partition": 0}, {"value": b"b", "partition": 1}]
+    stream.send(topic="two", messages=pair, producer_id=producer, sequence=0)
+    stream.send(topic="two", messages=pair[1:] * 2, partition=0, producer_id=producer, sequence=0)
+    stream.send(topic="two", messages=[pair[1], {"value": b"c"}], partition=0, producer_id=producer, sequence=2)
+    replies = stream.finish()
+    assert [bool(reply.errors) for reply in replies] == [True, False, True]
+    assert "one partition at a time" in replies[0].errors[0].error
+    assert [(each.partition, each.count) for reply in replies for each in reply.ranges] == [(1, 2)]
+    found = client.call("DescribeTopic", topic="two").partition_offsets
+    assert [found["0"].latest, found["1"].latest] == [0, 2]
+
+
+def test_messages_without_a_key_take_turns_frame_by_frame_whatever_else_is_in_it(client: GrpcClient) -> None:
+    client.call("CreateTopic", name="turns", num_partitions=2)
+    stream = client.stream("PublishStream")
+    for number in range(8):
+        rare = {"priority": "high"} if number % 2 else {}
+        stream.send(topic="turns", messages=[{"value": b"x"}, {"value": b"y", **rare}])
+    assert [reply.ranges[0].partition for reply in stream.finish()] in ([0, 1] * 4, [1, 0] * 4)
+
+
 def test_everything_a_message_may_have_goes_over_a_stream(client: GrpcClient, topic: str) -> None:
     stream = client.stream("PublishStream")
     headers = [{"name": "h", "value": b"\xff"}]

@@ -1,6 +1,7 @@
 """What takes long and leaves a processor idle: begun with the session, over by the time its test comes.
 
-Each has a broker of its own, so that no other test notices.
+Each has a broker of its own. What other tests notice of the slow one: until it has begun, transactions that do not say
+how long they may take end after 5 s.
 """
 
 import time
@@ -29,8 +30,9 @@ _ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 def killing(folder: Path) -> Iterator["Future[Copying]"]:
     """Drivers that are killed one after the other, and what is left of their query."""
     with running_broker(folder, *DOORS) as broker, ThreadPoolExecutor(1) as pool:
-        copying = Copying(folder, broker.wire)
-        yield pool.submit(kill_drivers, copying, KILLS)
+        killed = pool.submit(kill_drivers, Copying(folder, broker.wire), KILLS)
+        yield killed
+        killed.result()  # also if the test that asks is not run
 
 
 class Slow(NamedTuple):
@@ -60,10 +62,15 @@ def writing_slowly(spark: SparkSession, folder: Path) -> Iterator[Slow]:
         writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
         patched = pytest.MonkeyPatch()
         patched.setattr(limits, "DEFAULT_TRANSACTION_MS", 5000)
-        producer_id = desk.client.call("init_producer")["producer_id"]
-        usual = desk.client.call("begin_transaction", producer_id=producer_id)["transaction_id"]
-        query = writer.start()  # with the settings of now
-        spark.conf.unset(_ROWS_AT_ONCE)
+        try:
+            producer_id = desk.client.call("init_producer")["producer_id"]
+            usual = desk.client.call("begin_transaction", producer_id=producer_id)["transaction_id"]
+            query = writer.start()  # with the settings of now
+        except BaseException:
+            patched.undo()
+            raise
+        finally:
+            spark.conf.unset(_ROWS_AT_ONCE)
         undone = pool.submit(_undo_when_begun, patched, desk.wire, query)
         yield Slow(desk, query, usual)
         query.stop()

@@ -1,7 +1,6 @@
 """Writes: everything of a row arrives, all rows or none, once however often tasks and drivers die."""
 
-import threading
-import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,13 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
 from goqueue.model.errors import GoQueueError
 from goqueue.spark import writing
 from goqueue.spark.options import sink_options
-from goqueue.spark.writing import BatchWriter
+from goqueue.spark.writing import BatchWriter, TaskDone
 from tests.chaos.spark_kill import Copying
 from tests.spark.ahead import KILLS, Slow
 from tests.spark.desk import Desk
@@ -82,19 +82,47 @@ def test_a_write_that_fails_leaves_nothing(desk: Desk) -> None:
     assert len(desk.oracle("none")) == 1000
 
 
+class Waiting:
+    """Time as `writing` knows it: it passes when somebody waits, and something happens meanwhile."""
+
+    def __init__(self, happens: Callable[[], None]) -> None:
+        self.waits = 0
+        self._happens = happens
+
+    def monotonic(self) -> float:
+        return self.waits * writing.LAST_TASKS_S
+
+    def sleep(self, _: float) -> None:
+        self.waits += 1
+        self._happens()
+
+
+@pytest.mark.parametrize("messages", [[], [None], [TaskDone("n", None), None]])
 def test_a_task_that_is_at_work_when_its_write_has_failed_leaves_nothing(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, messages: list[WriterCommitMessage | None]
 ) -> None:
     """It begins its transaction when the driver has dropped those of the others already."""
-    monkeypatch.setattr(writing, "LAST_TASKS_S", 1.0)
     writer = BatchWriter(sink_options({"bootstrap.servers": desk.wire, "topic": "none"}, is_stream=False), ROWS)
     producer_id = desk.client.call("init_producer")["producer_id"]
-    aborting = threading.Thread(target=writer.abort, args=([],))
-    aborting.start()
-    time.sleep(writing.LAST_TASKS_S / 2)
-    late = desk.client.call("begin_transaction", producer_id=producer_id, name=writer._name)["transaction_id"]
-    aborting.join()
-    assert desk.client.describe_transaction(late).state == "aborted"
+    begun: list[str] = []
+
+    def begin() -> None:
+        late = desk.client.call("begin_transaction", producer_id=producer_id, name=writer._name)
+        begun.append(late["transaction_id"])
+
+    waiting = Waiting(begin)
+    monkeypatch.setattr(writing, "time", waiting)
+    writer.abort(messages)
+    assert waiting.waits == 1
+    assert desk.client.describe_transaction(begun[0]).state == "aborted"
+
+
+def test_when_all_tasks_were_done_nobody_waits_for_others(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = Waiting(lambda: None)
+    monkeypatch.setattr(writing, "time", waiting)
+    writer = BatchWriter(sink_options({"bootstrap.servers": desk.wire, "topic": "none"}, is_stream=False), ROWS)
+    writer.abort([TaskDone("n", None), TaskDone("n", None)])
+    assert waiting.waits == 0
 
 
 def test_a_batch_with_a_name_and_a_number_is_written_once(desk: Desk) -> None:
@@ -118,7 +146,7 @@ def test_tasks_that_fail_after_sending_do_not_double_anything(desk: Desk, tmp_pa
     options = {"bootstrap.servers": desk.wire}
     batch = desk.frame(subscribe="retried-in").select("key", "value").write.format("goqueue-fails")
     batch.options(**options, topic="retried-batch").mode("append").save()
-    stream = desk.stream(subscribe="retried-in").load().select("key", "value").writeStream
+    stream = desk.stream(subscribe="retried-in", maxOffsetsPerTrigger=200).load().select("key", "value").writeStream
     stream = stream.format("goqueue-fails").options(**options, topic="retried-stream")
     stream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
     for topic in ("retried-batch", "retried-stream"):

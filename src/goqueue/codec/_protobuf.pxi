@@ -90,25 +90,27 @@ def from_protobuf(
     `messages` is the number of the frame's field they are in, and there are `count` of them; `value`, `key` and
     `partition` are fields of a message. Plain is a message that has no others, a value that is not empty, no more than
     `max_bytes` of key and value, and a partition there is. One that names none goes to the one that is `given`, or its
-    key decides; all that have no key go to the one that `keyless` is asked for. If they are `numbered` they have room
-    for their producer's fields, and no key decides.
+    key decides; all that have no key go to the one that `keyless` is asked for, once. If they are `numbered` they have
+    room for their producer's fields, no key decides, and all are for one partition.
     """
     cdef Bytes frame = Bytes(body)
     cdef const uint8_t *p = frame.data
     cdef size_t at = 0, end = frame.size
     cdef int64_t tag, length, target, turn = -1, default = -1 if given is None else given
-    cdef Py_ssize_t row = 0, column
+    cdef Py_ssize_t row = 0
     cdef size_t extra = FIELDS_AT - HEADER_BYTES + 2 * FIELD_BYTES if numbered else 0, size
     cdef Plain *plain
-    cdef bytearray rows = PyByteArray_FromStringAndSize(NULL, count * <Py_ssize_t>sizeof(Plain))
-    cdef Plain *all_rows = <Plain *>PyByteArray_AS_STRING(rows)
-    cdef array.array sizes = array.clone(LONGS, partition_count, True)
-    cdef array.array counts = array.clone(LONGS, partition_count, True)
-    cdef array.array ordinals
-    cdef bytearray block
-    cdef list order = [], blocks = [None] * partition_count
-    if default >= partition_count or (given is not None and default < 0) or count > 0xFFFF:
+    cdef bytearray rows, block
+    cdef Plain *all_rows
+    cdef array.array sizes, counts, ordinals
+    cdef list order = [], blocks
+    cdef bint is_any_keyless = False
+    if partition_count < 1 or not 0 <= count <= 0xFFFF or max_bytes > MAX_KEY_BYTES:
         return None
+    if default >= partition_count or (given is not None and default < 0):
+        return None
+    rows = PyByteArray_FromStringAndSize(NULL, count * <Py_ssize_t>sizeof(Plain))
+    all_rows = <Plain *>PyByteArray_AS_STRING(rows)
     while at < end:
         tag = varint(p, &at, end)
         length = skip(p, &at, end, tag) if tag >= 0 else -1
@@ -123,26 +125,37 @@ def from_protobuf(
             or not plain.value_bytes or <size_t>(plain.value_bytes + max(plain.key_bytes, 0)) > max_bytes
         ):
             return None
-        target = plain.partition if plain.partition >= 0 else default
-        if target < 0:
-            if numbered:
-                return None
-            if plain.key_bytes >= 0:
-                target = murmur(p + plain.key_at, <size_t>plain.key_bytes) % <uint32_t>partition_count
-            else:
-                if turn < 0:
-                    turn = keyless()
-                target = turn
-        if target >= partition_count:
+        if plain.partition >= partition_count:
             return None
-        plain.partition = target
+        if plain.partition < 0:
+            plain.partition = default
+            if default < 0 and numbered:
+                return None
+            if default < 0 and plain.key_bytes >= 0:
+                plain.partition = murmur(p + plain.key_at, <size_t>plain.key_bytes) % <uint32_t>partition_count
+            elif default < 0:
+                is_any_keyless = True
+        if numbered and row and plain.partition != all_rows[0].partition:
+            return None
+        row += 1
+    if row != count:
+        return None
+    if is_any_keyless:  # whoever is asked has a turn less
+        turn = keyless()
+        if not 0 <= turn < partition_count:
+            raise ValueError("messages without a key were given a partition that is not there")
+    sizes = array.clone(LONGS, partition_count, True)
+    counts = array.clone(LONGS, partition_count, True)
+    blocks = [None] * partition_count
+    for row in range(count):
+        plain = &all_rows[row]
+        if plain.partition < 0:
+            plain.partition = turn
+        target = plain.partition
         if not counts.data.as_longlongs[target]:
             order.append(target)
         counts.data.as_longlongs[target] += 1
         sizes.data.as_longlongs[target] += HEADER_BYTES + extra + max(plain.key_bytes, 0) + plain.value_bytes
-        row += 1
-    if row != count:
-        return None
     for target in order:
         blocks[target] = SORTED_BLOCK(
             target,

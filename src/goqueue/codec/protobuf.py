@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from goqueue.codec.encoding import TO_BE_NUMBERED, encode_one
 from goqueue.codec.inspection import Block, murmur3
 from goqueue.codec.layout import SortedBlock
+from goqueue.model.limits import MAX_KEY_BYTES
 from goqueue.model.record import Extension, Record
 
 _VARINT: Final = 0
@@ -52,42 +53,54 @@ def from_protobuf(
     `messages` is the number of the frame's field they are in, and there are `count` of them; `value`, `key` and
     `partition` are fields of a message. Plain is a message that has no others, a value that is not empty, no more than
     `max_bytes` of key and value, and a partition there is. One that names none goes to the one that is `given`, or its
-    key decides; all that have no key go to the one that `keyless` is asked for. If they are `numbered` they have room
-    for their producer's fields, and no key decides.
+    key decides; all that have no key go to the one that `keyless` is asked for, once. If they are `numbered` they have
+    room for their producer's fields, no key decides, and all are for one partition.
     """
-    if count > _MOST or (given is not None and not 0 <= given < partition_count):
+    if partition_count < 1 or not 0 <= count <= _MOST or max_bytes > MAX_KEY_BYTES:
         return None
-    blocks: dict[int, SortedBlock] = {}
-    extension = Extension(producer=TO_BE_NUMBERED) if numbered else None
-    turn: int | None = None
-    ordinal = 0
+    if given is not None and not 0 <= given < partition_count:
+        return None
     try:
-        for tag, content in _fields(memoryview(body).cast("B")):
-            if tag >> 3 != messages:
-                continue
-            if tag & 7 != _PIECE or ordinal == count:
-                return None
-            plain = _read(content, value=value, key=key, partition=partition)
-            if not plain.value or len(plain.value) + len(plain.key or b"") > max_bytes:
-                return None
-            target = given if plain.partition is None else plain.partition
-            if target is None:
-                if numbered:
-                    return None
-                if plain.key is None:
-                    turn = keyless() if turn is None else turn
-                    target = turn
-                else:
-                    target = murmur3(plain.key) % partition_count
-            if target >= partition_count:
-                return None
-            sorted_block = blocks.setdefault(target, SortedBlock(target, array("H"), bytearray()))
-            sorted_block.ordinals.append(ordinal)
-            sorted_block.block.extend(encode_one(Record(key=plain.key, value=plain.value, extension=extension)))
-            ordinal += 1
+        rows = [
+            _read(content, value=value, key=key, partition=partition)
+            for content in _messages(memoryview(body).cast("B"), messages)
+        ]
     except _NotPlainError:
         return None
-    return [*blocks.values()] if ordinal == count else None
+    if len(rows) != count:
+        return None
+    for at, row in enumerate(rows):
+        if not row.value or len(row.value) + len(row.key or b"") > max_bytes:
+            return None
+        target = given if row.partition is None else row.partition
+        if target is None and row.key is not None and not numbered:
+            target = murmur3(row.key) % partition_count
+        if target is not None and target >= partition_count:
+            return None
+        rows[at] = row._replace(partition=target)
+    if numbered and (None in [row.partition for row in rows] or len({row.partition for row in rows}) > 1):
+        return None
+    turn: int | None = None
+    blocks: dict[int, SortedBlock] = {}
+    extension = Extension(producer=TO_BE_NUMBERED) if numbered else None
+    for ordinal, row in enumerate(rows):
+        target = row.partition
+        if target is None:
+            target = turn = keyless() if turn is None else turn
+            if not 0 <= target < partition_count:
+                raise ValueError("messages without a key were given a partition that is not there")
+        found = blocks.setdefault(target, SortedBlock(target, array("H"), bytearray()))
+        found.ordinals.append(ordinal)
+        found.block.extend(encode_one(Record(key=row.key, value=row.value, extension=extension)))
+    return [*blocks.values()]
+
+
+def _messages(body: memoryview, number: int) -> list[memoryview]:
+    """Those of a frame that are in the field of that number."""
+    fields = [field for field in _fields(body) if field[0] >> 3 == number]
+    if any(tag & 7 != _PIECE for tag, _ in fields):
+        raise _NotPlainError
+    return [content for _, content in fields]
 
 
 def _read(message: memoryview, *, value: int, key: int, partition: int) -> _Plain:
@@ -106,7 +119,7 @@ def _read(message: memoryview, *, value: int, key: int, partition: int) -> _Plai
     return plain
 
 
-def _fields(body: memoryview) -> "list[tuple[int, memoryview]]":
+def _fields(body: memoryview) -> list[tuple[int, memoryview]]:
     """Tags and contents, in their order."""
     found = []
     at = 0

@@ -99,7 +99,8 @@ def commit(address: Address, name: str, messages: Sequence[WriterCommitMessage |
 def abort(address: Address, name: str, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Spark says that a write has failed while some of its tasks are still at work: until it has ended them all.
 
-    When all of them were done, and the commit failed, nothing is at work any more.
+    When all of them were done, and the commit failed, nothing is at work any more, but for copies of tasks that Spark
+    has started on speculation.
     """
     is_done = bool(messages) and all(each is not None for each in messages)
     end = time.monotonic() + (0.0 if is_done else LAST_TASKS_S)

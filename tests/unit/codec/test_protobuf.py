@@ -15,16 +15,18 @@ from goqueue.model.record import Extension, Producer, Record
 FIELDS = {"messages": 2, "value": 1, "key": 2, "partition": 3}
 
 
+SETTINGS: dict[str, Any] = {
+    "partition_count": 4,
+    "given": None,
+    "keyless": lambda: 3,
+    "max_bytes": 1000,
+    "numbered": False,
+}
+
+
 def blocks(codec: ModuleType, frame: Any, **changed: Any) -> list[SortedBlock] | None:
-    settings: dict[str, Any] = {
-        "count": len(frame.messages),
-        "partition_count": 4,
-        "given": None,
-        "keyless": lambda: 3,
-        "max_bytes": 1000,
-        "numbered": False,
-    }
-    found: list[SortedBlock] | None = codec.from_protobuf(frame.SerializeToString(), **FIELDS, **(settings | changed))
+    settings = SETTINGS | {"count": len(frame.messages)} | changed
+    found: list[SortedBlock] | None = codec.from_protobuf(frame.SerializeToString(), **FIELDS, **settings)
     return found
 
 
@@ -89,15 +91,9 @@ def test_messages_without_a_key_go_together_and_the_turn_is_asked_for_once(codec
 
 
 def test_the_last_of_a_field_counts_as_protobuf_says(codec: ModuleType) -> None:
-    twice = frame_of()
-    twice.MergeFromString(b"\x12\x08" + b"\x0a\x01x\x0a\x03new")
-    made = blocks(codec, frame_of(*twice.messages), given=0)
-    assert made is not None
-    assert contents(made[0]) == [(None, b"new")]
-    made = codec.from_protobuf(
-        b"\x12\x08\x0a\x01x\x0a\x03new", **FIELDS, count=1, partition_count=1, given=None, keyless=lambda: 0,
-        max_bytes=100, numbered=False,
-    )  # fmt: skip
+    body = b"\x12\x08\x0a\x01x\x0a\x03new"
+    assert [message.value for message in pb.PublishFrame.FromString(body).messages] == [b"new"]
+    made = codec.from_protobuf(body, **FIELDS, **SETTINGS | {"count": 1})
     assert made is not None
     assert contents(made[0]) == [(None, b"new")]
 
@@ -128,24 +124,39 @@ def test_with_a_producer_a_message_that_names_no_partition_is_left_to_others(cod
     assert blocks(codec, frame_of(PLAIN), numbered=True) is None
 
 
-@pytest.mark.parametrize("given", [-1, 4])
-def test_a_partition_that_is_not_there_is_left_to_others(codec: ModuleType, given: int) -> None:
-    assert blocks(codec, frame_of(PLAIN), given=given) is None
+def test_with_a_producer_messages_for_two_partitions_are_left_to_others(codec: ModuleType) -> None:
+    first, second = pb.Message(value=b"a", partition=0), pb.Message(value=b"b", partition=1)
+    assert blocks(codec, frame_of(first, second), numbered=True) is None
+    assert blocks(codec, frame_of(PLAIN, second), numbered=True, given=0) is None
+    assert blocks(codec, frame_of(PLAIN, second), numbered=True, given=1) is not None
 
 
-@pytest.mark.parametrize("count", [0, 2, 70_000])
-def test_another_count_than_there_is_is_left_to_others(codec: ModuleType, count: int) -> None:
-    assert blocks(codec, frame_of(PLAIN), count=count) is None
+def test_nobody_is_asked_for_a_turn_when_others_have_to_ask_again(codec: ModuleType) -> None:
+    def fail() -> int:
+        raise AssertionError("it was asked")
+
+    frame = frame_of(pb.Message(value=b"no key"), pb.Message(value=b"v", priority="high"))
+    assert blocks(codec, frame, keyless=fail) is None
+
+
+@pytest.mark.parametrize("turn", [-1, 4])
+def test_a_turn_that_is_no_partition_is_an_error(codec: ModuleType, turn: int) -> None:
+    with pytest.raises(ValueError, match="that is not there"):
+        blocks(codec, frame_of(pb.Message(value=b"no key")), keyless=lambda: turn)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"given": -1}, {"given": 4}, {"count": 0}, {"count": 2}, {"count": 70_000}, {"count": -1}, {"partition_count": 0},
+     {"max_bytes": 65_536}],
+    ids=str,
+)  # fmt: skip
+def test_what_does_not_fit_the_frame_or_a_record_is_left_to_others(codec: ModuleType, changed: dict[str, int]) -> None:
+    assert blocks(codec, frame_of(PLAIN), **changed) is None
 
 
 def test_bytes_that_are_cut_short_are_left_to_others(codec: ModuleType) -> None:
     whole = frame_of(PLAIN, pb.Message(key=b"other", value=b"w", partition=1)).SerializeToString()
-    last = 0
+    assert codec.from_protobuf(whole, **FIELDS, **SETTINGS | {"count": 2}) is not None
     for end in range(len(whole)):
-        made = codec.from_protobuf(
-            whole[:end], **FIELDS, count=2, partition_count=4, given=None, keyless=lambda: 0, max_bytes=100,
-            numbered=False,
-        )  # fmt: skip
-        assert made is None, end
-        last = end
-    assert last == len(whole) - 1
+        assert codec.from_protobuf(whole[:end], **FIELDS, **SETTINGS | {"count": 2}) is None, end

@@ -1,8 +1,9 @@
 """A frame of PublishStream on its way: to records, to one block per partition, to the broker, to a compact answer.
 
-What publish_batch does, with the same broker functions, in three ways. If its messages have a key and a value only, the
-codec makes blocks out of protobuf's bytes. Else what most messages have goes from protobuf's objects into records, and
-what is rare takes the long way through the shapes. Up to the append nothing waits: frames of a stream keep their order.
+What publish_batch does, with the same broker functions, in three ways. If all messages have value, key and partition
+at most, the codec makes blocks out of protobuf's bytes. Else what most messages have goes from protobuf's objects into
+records, and what is rare takes the long way through the shapes. Up to the append nothing waits: frames of a stream keep
+their order.
 """
 
 from collections.abc import Iterator
@@ -89,6 +90,7 @@ class Frame:
         if not 0 < self._count <= limits.MAX_MESSAGES_PER_REQUEST:
             raise InvalidRequest(f"a frame has from 1 to {limits.MAX_MESSAGES_PER_REQUEST} messages")
         batch = self._batch = Batch(self._broker.publisher, topic, self._acks, self._producer)
+        self._sent = batch.sent  # from now on: what is stored is in the answer, whatever happens to the rest
         blocks = codec.from_protobuf(
             body,
             **_PLAIN,
@@ -103,7 +105,6 @@ class Frame:
             batch.publish(self._made(frame.messages, batch), given)
         else:
             batch.publish_blocks(blocks)
-        self._sent = batch.sent
 
     def _made(self, messages: Any, batch: Batch) -> Iterator[Made]:
         """The good messages; the others are refused."""

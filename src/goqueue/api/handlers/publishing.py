@@ -130,9 +130,12 @@ class Batch:
             self._append(number, ordinals, records)
 
     def publish_blocks(self, blocks: Iterable[SortedBlock]) -> None:
-        """Messages that the codec has found to be good."""
-        for each in blocks:
-            self._append_block(*each)
+        """Messages that the codec has sorted; with a producer they are for one partition. Nothing waits here."""
+        for partition, ordinals, block in blocks:
+            try:
+                self._append_block(partition, ordinals, block)
+            except InvalidRecord as error:  # the codec has made it, so there should be none
+                self._refuse(ordinals, error)
 
     def refuse_one(self, ordinal: int, error: GoQueueError) -> None:
         """A message that is not good."""

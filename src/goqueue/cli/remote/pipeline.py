@@ -39,9 +39,7 @@ def _complete(incomplete: str) -> list[str]:
 
 
 def list_pipelines(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Only this one.", autocompletion=_complete)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only this one.", autocompletion=_complete)] = None,
 ) -> None:
     """List the pipelines, what they do, and the options each takes."""
     found = _pipelines().values() if name is None else [_find(name)]
@@ -70,7 +68,8 @@ def list_pipelines(
             say()
 
     show(reply, table)
-    hint("goqueue-cli pipeline run archive --set topics=orders --set lake=/tmp/lake --dry-run")
+    if name is None:
+        hint("goqueue-cli pipeline run archive --set topics=orders --set lake=/tmp/lake --dry-run")
 
 
 def run(
@@ -119,8 +118,8 @@ def _find(name: str) -> "Pipeline":
     pipelines = _pipelines()
     if name not in pipelines:
         near = alike(name, pipelines)
-        hint = f"did you mean {near}?" if near else f"there are {', '.join(pipelines)}"
-        raise InvalidRequest(f"there is no pipeline {name!r}; {hint}")
+        there_is = f"did you mean {near}?" if near else f"there are {', '.join(pipelines)}"
+        raise InvalidRequest(f"there is no pipeline {name!r}; {there_is}")
     return pipelines[name]
 
 
@@ -166,7 +165,7 @@ def _cell(value: object) -> str:
 
 def status(
     run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="A run's name, or the directory of its state.")
+        str | None, typer.Argument(metavar="RUN", help="A run's name, or the directory of its state.")
     ] = None,
 ) -> None:
     """Which runs there were, or how one of them is or went."""

@@ -143,8 +143,8 @@ def _session(app: str, master: str | None, log: Path) -> "SparkSession":
     from goqueue.spark.sessions import session
 
     logging.getLogger(_SAYS_IT_TWICE).setLevel(logging.CRITICAL)
-    if _SUBMITTED in os.environ:
-        return session(app, master=master, **_UNTRACED)
+    if _SUBMITTED in os.environ:  # whoever submits it says how
+        return session(app, master=master)
     sys.stderr.flush()
     before = os.dup(_STDERR)
     try:
