@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.sql import SparkSession
 
 from goqueue import spark as spark_room
+from tests.spark.desk import Desk
 
 
 def test_workers_run_this_python(spark: SparkSession) -> None:
@@ -18,6 +20,24 @@ def _tell_version(batches):  # type: ignore[no-untyped-def]
 
     for _ in batches:
         yield pyarrow.RecordBatch.from_pydict({"version": [sys.version]})
+
+
+def test_a_thread_that_asks_for_the_session_can_write(desk: Desk) -> None:
+    desk.create("threads", partitions=1)
+
+    def write(asks: bool) -> None:
+        session = spark_room.session() if asks else desk.spark
+        assert session is desk.spark
+        desk.write(session.range(10).selectExpr("cast(id as string) as value"), topic="threads")
+
+    for asks in (False, True):
+        with ThreadPoolExecutor(1) as pool:  # a thread of its own
+            future = pool.submit(write, asks)
+        if not asks:  # if this ever ends well, nobody needs to ask any more
+            with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+                future.result()
+    future.result()
+    assert len(desk.oracle("threads")) == 10
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import sys
 from importlib.util import find_spec
 from typing import Any, Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from goqueue.spark.java import find_java
@@ -24,10 +25,13 @@ _ALWAYS: Final = {
 def session(app: str = "goqueue", *, master: str | None = None, **settings: Any) -> SparkSession:
     """One for this process; the one there is, as it is, if there is one.
 
+    In another thread than the one that made it, ask for it here before anything is written: Spark looks for sources
+    like ours in the session that is active in the thread, and a thread begins with none.
+
     `master` is local[*] unless it is given here, by spark-submit or by SPARK_MASTER. Settings are Spark's, with a
     double underscore for a dot: `session(spark__sql__shuffle__partitions=8)`.
     """
-    there = SparkSession.getActiveSession()
+    there = SparkSession.getActiveSession() or _made_elsewhere()
     if there is not None:
         return there
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -45,6 +49,19 @@ def session(app: str = "goqueue", *, master: str | None = None, **settings: Any)
     if find_spec("pyspark_goqueue") is None:  # else Spark has found it
         register(made)
     return made
+
+
+def _made_elsewhere() -> SparkSession | None:
+    """The session that another thread has made, active in this one from now on."""
+    context = SparkContext._active_spark_context
+    if context is None or context._jvm is None:
+        return None
+    sessions = SparkSession._get_j_spark_session_class(context._jvm)
+    found = sessions.getDefaultSession()
+    if not found.isDefined():
+        return None
+    sessions.setActiveSession(found.get())
+    return SparkSession.getActiveSession()
 
 
 def register(spark: SparkSession) -> None:
