@@ -93,6 +93,7 @@ def named(summary: Summary, kind: str) -> tuple[Any, Any]:
     return row[6], row[7]
 
 
+@pytest.mark.long
 def test_a_clean_log_has_no_findings_and_a_report_that_says_so(planted: Path, audited: Audit) -> None:
     summary = audited(planted, replica=planted)
     assert summary.is_well

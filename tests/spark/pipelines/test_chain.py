@@ -32,3 +32,6 @@ def test_a_topic_archived_and_replayed_from_the_lake_is_the_same_by_audit(spark:
     assert audited is not None
     assert audited.is_well
     assert (audited.figures["messages"], audited.figures["findings"]) == (COUNT, 0)
+    assert [row[-1] for row in audited.tables[0].rows] == ["well"] * 3
+    assert audited.report is not None
+    assert "data:image/png;base64," in Path(audited.report).read_text()
