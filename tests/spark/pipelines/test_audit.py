@@ -259,12 +259,14 @@ def compared(spark: SparkSession, planted: Path, tmp_path_factory: pytest.TempPa
     return Compared(summary, damaged, str(planted), str(lake))
 
 
+@pytest.mark.long
 def test_replicas_differ_where_they_do(compared: Compared) -> None:
     damaged = compared.damaged
     assert ("orders", 1, DAMAGED, damaged, damaged) in wrong(compared.summary)
     assert compared.beside(compared.replica) == [("orders", 1, EXTRA, damaged, damaged)]
 
 
+@pytest.mark.long
 def test_a_lake_is_compared_row_by_row(compared: Compared) -> None:
     damaged = compared.damaged
     assert compared.beside(compared.lake) == [
