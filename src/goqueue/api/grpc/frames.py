@@ -109,24 +109,15 @@ class Frame:
     def _made(self, messages: Any, batch: Batch) -> Iterator[Made]:
         """The good messages; the others are refused."""
         limit = batch.topic.meta.settings.max_message_bytes
+        small = _small(limit)
+        extension = None if self._producer is None else Extension(producer=self._producer)
         for ordinal, message in enumerate(messages):
             try:
-                record = self._record(message, limit)
+                record = _usual(message, small, extension) or _to_record(message, limit, self._producer)
             except GoQueueError as error:
                 batch.refuse_one(ordinal, error)
                 continue
             yield ordinal, message.partition if message.HasField("partition") else None, record
-
-    def _record(self, message: Any, limit: int) -> Record:
-        lane = _LANES.get(message.priority)
-        others = message.delay or message.deliverAt or message.ttl or message.event_time
-        headers = tuple([(header.name, header.value) for header in message.headers])
-        size = len(message.key) + len(message.value) + _size_of(headers)
-        if others or not message.value or lane is None or size > _small(limit) or len(UnknownFieldSet(message)):
-            return _to_record(message, limit, self._producer)
-        extension = None if self._producer is None else Extension(producer=self._producer)
-        key = message.key if message.HasField("key") else None
-        return Record(0, 0, key, message.value, lane, headers, extension)
 
     def _fail(self, error: GoQueueError) -> None:
         self.outcome = error.code
@@ -198,6 +189,23 @@ def _small(limit: int) -> int:
 def _size_of(headers: Headers) -> int:
     """As they count for the size of a message."""
     return 2 + sum([4 + len(name.encode()) + len(value) for name, value in headers])
+
+
+def _usual(message: Any, small: int, extension: Extension | None) -> Record | None:
+    """What most messages have at most; None if it has more, or something may be wrong with it.
+
+    A field is copied when it is looked at, so that is done once.
+    """
+    value, lane = message.value, _LANES.get(message.priority)
+    if not value or lane is None or message.delay or message.deliverAt or message.ttl or message.event_time:
+        return None
+    key = message.key if message.HasField("key") else None
+    found = message.headers
+    headers = tuple([(header.name, header.value) for header in found]) if found else ()
+    size = len(value) + (len(key) if key else 0) + (_size_of(headers) if headers else 0)
+    if size > small or len(UnknownFieldSet(message)):
+        return None
+    return Record(0, 0, key, value, lane, headers, extension)
 
 
 def _to_record(message: Any, limit: int, producer: Producer | None) -> Record:
