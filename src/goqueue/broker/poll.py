@@ -8,16 +8,19 @@ could lease messages for a connection that is dead, and `received` of the newer 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter
 from typing import Final, NamedTuple
+
+import msgspec
 
 from goqueue.broker.attend import Attendant, Row, Visit
 from goqueue.broker.coordination import Coordination, View
 from goqueue.broker.offsets import Offsets
 from goqueue.broker.partition import Partition
 from goqueue.broker.sidecars import Sidecars
+from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
 from goqueue.delivery.commands import GiveBack
 from goqueue.groups.group import Group, Member, Part
@@ -58,8 +61,19 @@ class Turn(NamedTuple):
         return self.member.poll == self.number
 
 
-_Entry = tuple[int, tuple[Part, int]]
-"""Where in its turn a member is after a partition, the partition, and its assignment epoch."""
+class _Place(msgspec.Struct, frozen=True, gc=False):
+    """A partition that a member is delivered from, as it was found when somebody looked."""
+
+    part: Part
+    epoch: int
+    """Of its assignment."""
+    topic: OpenTopic
+    partition: Partition
+    is_revoking: bool
+
+
+_Entry = tuple[int, _Place]
+"""Where in its turn a member is after a partition, and the partition."""
 
 
 class _Taking:
@@ -156,10 +170,11 @@ class Poller:
         deadline: float | None = None
         while self._is_there(turn) and member.version == known:
             rung = self._coordination.parks.rung
-            parts = self._coordination.parts_of(group, member)
-            there = self._deliverable(group, parts)
-            marks = [(partition.log.written, partition.log.end_offset + 1) for _, partition in there]
-            has_messages = self._credit(group, member, parts, 1) > 0 and await self._has_messages(group, member, there)
+            places = self._places(group, member)
+            logs = [place.partition.log for place in places]
+            marks = [(each.written, each.end_offset + 1) for each in logs]
+            has_credit = self._credit(group, member, places, 1) > 0
+            has_messages = has_credit and await self._has_messages(group, member, places)
             if has_messages or not self._is_there(turn) or member.version != known:
                 break
             if deadline is None:
@@ -188,23 +203,26 @@ class Poller:
         self._last_number = max(self._last_number + 1, self._clock() * _POLLS_PER_MS)
         return max(self._last_number, (received or 0) + 1, member.poll + 1)
 
-    async def _has_messages(self, group: Group, member: Member, there: list[tuple[Part, Partition]]) -> bool:
+    async def _has_messages(self, group: Group, member: Member, places: list[_Place]) -> bool:
         """Whether one of these partitions has a message that the member may be given."""
-        for part, partition in there:
-            end = partition.log.end_offset
-            if member.unreadable.get(part) == end:
+        for place in places:
+            partition, sidecar = place.partition, place.partition.sidecar
+            if place.is_revoking or partition.sidecar_damage is not None:
                 continue
-            if partition.sidecar is None:
+            end = partition.log.end_offset
+            if member.unreadable and member.unreadable.get(place.part) == end:
+                continue
+            if sidecar is None:
                 if partition.log.start_offset == end:
                     continue  # nobody was ever here, and there is nothing: that needs no sidecar
                 if not partition.holds_back:
                     return True
-            epoch = self._epoch(group, part)
-            if partition.sidecar is not None and partition.deliveries.is_drained(group.number, epoch, end):
+            elif sidecar.deliveries.is_drained(group.number, place.epoch, end):
                 continue
             try:
-                sidecar = partition.sidecar or await self._sidecars.made(partition)
-                if sidecar.deliveries.needs_open(group.number, epoch):
+                if sidecar is None:
+                    sidecar = await self._sidecars.made(partition)
+                if sidecar.deliveries.needs_open(group.number, place.epoch):
                     return True  # an earlier owner holds something that is about to be taken from it
                 if sidecar.ahead(group.number, group.mode) is not None:
                     return True
@@ -213,33 +231,31 @@ class Poller:
             except (StorageFailed, DiskFull):
                 raise
             except GoQueueError as error:
-                self._pass_over(group, member, part, error)
+                self._pass_over(group, member, place, error)
         return False
 
-    def _deliverable(self, group: Group, parts: Iterable[Part]) -> list[tuple[Part, Partition]]:
-        there = []
-        for part in parts:
-            if group.is_revoking(part):
-                continue
-            try:
-                partition = self._sidecars.partition(part)
-            except GoQueueError:
-                continue  # it cannot be read; those that can are
-            if partition.sidecar_damage is None:
-                there.append((part, partition))
-        return there
+    def _places(self, group: Group, member: Member) -> list[_Place]:
+        """Where it is delivered from, as far as it is open."""
+        places = []
+        for part in self._coordination.parts_of(group, member):
+            topic = self._topics.by_id.get(part.topic_id)
+            partition = None if topic is None else topic.opened(part.partition)
+            if topic is not None and partition is not None:
+                epoch = self._epoch(group, part)
+                places.append(_Place(part, epoch, topic, partition, group.is_revoking(part)))
+        return places
 
     def _epoch(self, group: Group, part: Part) -> int:
         return group.epoch(part) if group.mode is Mode.PARTITION else _NO_EPOCH
 
-    def _credit(self, group: Group, member: Member, parts: Iterable[Part], enough: int) -> int:
-        """How many more messages the member may hold, whose partitions are `parts`; not exact when there are `enough`.
+    def _credit(self, group: Group, member: Member, places: list[_Place], enough: int) -> int:
+        """How many more messages the member may hold, which is delivered from there; not exact when there are `enough`.
 
         Who commits by itself has done with what it has.
         """
         most = limits.MAX_UNACKED if member.joined.auto_commit_ms is not None else member.joined.max_unacked
-        found = map(self._sidecars.of, parts)
-        there = [partition.deliveries for partition in found if partition is not None]
+        sidecars = [place.partition.sidecar for place in places]
+        there = [sidecar.deliveries for sidecar in sidecars if sidecar is not None]
         at_least = most - sum([deliveries.taken_of(group.number) for deliveries in there])
         if at_least >= enough:
             return at_least
@@ -260,71 +276,67 @@ class Poller:
         group, member = turn.group, turn.member
         await self._coordination.sure(group)
         self._check_there(turn)
-        owned = self._coordination.parts_of(group, member)
-        taking = _Taking(min(max_messages, self._credit(group, member, owned, max_messages)), max_bytes)
-        parts = [(part, self._epoch(group, part)) for part in owned if not group.is_revoking(part)]
-        first = member.turn % len(parts) if parts else 0
-        rotated = list(enumerate((*parts[first:], *parts[:first]), first + 1))
-        urgent = [entry for entry in rotated if len(parts) > 1 and self._is_urgent(group, entry[1][0])]
+        places = self._places(group, member)
+        taking = _Taking(min(max_messages, self._credit(group, member, places, max_messages)), max_bytes)
+        places = [place for place in places if not place.is_revoking]
+        first = member.turn % len(places) if places else 0
+        rotated = list(enumerate((*places[first:], *places[:first]), first + 1))
+        urgent = [entry for entry in rotated if len(places) > 1 and _is_urgent(group, entry[1].partition)]
         before = [*self._starving(member, rotated), *urgent]
         visited: set[Part] = set()
-        for ordinal, (count, (part, epoch)) in enumerate([*before, *rotated]):
+        for ordinal, (count, place) in enumerate([*before, *rotated]):
             if taking.is_full:
                 break
             had = len(taking.rows)
             share = -(-taking.messages_left // max(len(before) - ordinal, 1))
-            visited.add(part)
+            visited.add(place.part)
             try:
-                await self._take_from(turn, part, epoch, taking, share, visibility_ms)
+                await self._take_from(turn, place, taking, share, visibility_ms)
             except (StorageFailed, DiskFull):
                 if not taking.rows:
                     raise
                 break
             except GoQueueError as error:
-                self._pass_over(group, member, part, error)
+                self._pass_over(group, member, place, error)
             if len(taking.rows) > had:
                 member.turn = count
-        left_out = [part for part, _ in parts if part not in visited] if urgent else []
-        member.passed_over = {part: member.passed_over.get(part, self._monotonic()) for part in left_out}
+        if urgent or member.passed_over:
+            left_out = [place.part for place in places if place.part not in visited] if urgent else []
+            member.passed_over = {part: member.passed_over.get(part, self._monotonic()) for part in left_out}
         await self._coordination.sure(group)
         self._check_there(turn)
         if taking.rows and turn.is_newest:
             member.answered = turn.number
         return Polled(group, turn.number, self._coordination.view(group, member, known_version), taking.rows)
 
-    def _is_urgent(self, group: Group, part: Part) -> bool:
-        """Whether a partition may have something critical: it is looked at first, and shares the poll with its like."""
-        partition = self._sidecars.of(part)
-        return partition is not None and partition.sidecar is not None and partition.sidecar.is_urgent(group.number)
-
     def _starving(self, member: Member, entries: list[_Entry]) -> list[_Entry]:
         """Partitions that were left out for long, because others had something critical: they come first now."""
+        if not member.passed_over:
+            return []
         since = self._monotonic() - limits.STARVING_MS
-        return [entry for entry in entries if member.passed_over.get(entry[1][0], since + 1) <= since]
+        return [entry for entry in entries if member.passed_over.get(entry[1].part, since + 1) <= since]
 
     def _check_there(self, turn: Turn) -> None:
         """While a poll waited its group may have been deleted, or its member may have gone."""
         self._coordination.machine.group(turn.group.name).member(turn.member.member_id)
 
-    def _pass_over(self, group: Group, member: Member, part: Part, error: GoQueueError) -> None:
+    def _pass_over(self, group: Group, member: Member, place: _Place, error: GoQueueError) -> None:
         """It cannot be read, or was just deleted; others can be. Said once, and tried again when it has grown."""
-        try:
-            end = self._sidecars.partition(part).log.end_offset
-        except GoQueueError:
-            return
+        part, end = place.part, place.partition.log.end_offset
+        if place.partition.log.written.failure is not None:
+            return  # its topic was deleted, or the broker is stopping
         if member.unreadable.get(part) != end:
             name = self._coordination.part_name(part)
             log.warning("a partition cannot be read", group=group.name, partition=name, reason=str(error))
             member.unreadable[part] = end
 
     async def _take_from(
-        self, turn: Turn, part: Part, epoch: int, taking: _Taking, share: int, visibility_ms: int | None
+        self, turn: Turn, place: _Place, taking: _Taking, share: int, visibility_ms: int | None
     ) -> None:
         """From one partition, only while its assignment epoch is the one that was durable when the poll began."""
         least = taking.messages_left - share
         group, member = turn.group, turn.member
-        topic = self._topics.identified(part.topic_id)
-        partition = topic.partition(part.partition)
+        topic, partition, epoch = place.topic, place.partition, place.epoch
         data = partition.log
         if partition.sidecar is None and data.start_offset == data.end_offset:
             return  # nobody was ever here, and there is nothing: that needs no sidecar
@@ -333,7 +345,7 @@ class Poller:
         if deliveries.is_drained(group.number, epoch, data.end_offset):
             return
         span_ms = visibility_ms or member.joined.visibility_ms or topic.meta.settings.visibility_ms
-        still = partial(self._may_serve, turn, part, epoch)
+        still = partial(self._may_serve, turn, place.part, epoch)
         visit = Visit(group, member.member_id, turn.number, epoch, span_ms, still)
         while not taking.is_full and taking.messages_left > least and still():
             rows = await self._attendant.serve(
@@ -397,3 +409,8 @@ class Poller:
             if positions.get(partition) == position:  # else something was given back meanwhile: once more
                 del positions[partition]
         self._given_back.pop(group.number, None)
+
+
+def _is_urgent(group: Group, partition: Partition) -> bool:
+    """Whether a partition may have something critical: it is looked at first, and shares the poll with its like."""
+    return partition.sidecar is not None and partition.sidecar.is_urgent(group.number)

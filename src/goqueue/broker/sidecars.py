@@ -48,8 +48,8 @@ class Sidecars:
     def of(self, part: Part) -> Partition | None:
         """The partition if it is open and has a sidecar."""
         topic = self._topics.by_id.get(part.topic_id)
-        slot = topic.slots[part.partition] if topic is not None and part.partition < len(topic.slots) else None
-        return slot if isinstance(slot, Partition) and slot.sidecar is not None else None
+        partition = None if topic is None else topic.opened(part.partition)
+        return partition if partition is not None and partition.sidecar is not None else None
 
     async def made(self, partition: Partition) -> Sidecar:
         """The partition's sidecar, made if it is the first time that a group comes by."""

@@ -23,6 +23,11 @@ class OpenTopic:
         """Those that work."""
         return [slot for slot in self.slots if isinstance(slot, Partition)]
 
+    def opened(self, number: int) -> Partition | None:
+        """None when there is no such partition, or it could not be opened."""
+        slot = self.slots[number] if number < len(self.slots) else None
+        return slot if isinstance(slot, Partition) else None
+
     def partition(self, number: int) -> Partition:
         if not 0 <= number < len(self.slots):
             raise UnknownPartition(

@@ -106,7 +106,8 @@ class Exchange(asyncio.BufferedProtocol):
             self._correlation = correlation = (self._correlation + 1) % _CORRELATIONS
             if correlation not in self._sent:
                 break
-        header = frames.pack_header(call.operation, frames.OK, correlation, call.size - frames.HEADER.size)
+        status = frames.PATIENT if self._gathers and call.size < _TOGETHER_BYTES else frames.OK
+        header = frames.pack_header(call.operation, status, correlation, call.size - frames.HEADER.size)
         if call.answered:
             self._sent[correlation] = call
             self._bytes_in_flight += call.size

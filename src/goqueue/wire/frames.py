@@ -28,9 +28,11 @@ LENGTH_BYTES: Final = 4
 MIN_FRAME_BYTES: Final = HEADER.size - LENGTH_BYTES
 """The length of a frame without payload."""
 OK: Final = 0
-"""The status of every request, and of a reply that is what was asked for."""
+"""The status of a request, and of a reply that is what was asked for."""
 ERROR: Final = 1
 """The status of a reply whose payload says why not (`wire.failures`)."""
+PATIENT: Final = 2
+"""The status of a request that nobody waits for: its reply may leave with those to requests behind it."""
 
 GOODBYE: Final = 0
 """The operation of an error that answers no request: why the broker closes the connection."""

@@ -91,8 +91,8 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
     def _advance(self) -> None:
         """Handle every frame that is whole, make room for the next, and read on or not.
 
-        What answers the first of them leaves at once, so that the client has something to do; small replies to the
-        others leave together.
+        What answers the first of them leaves at once, so that a client that waits for it has something to do; small
+        replies to the others leave together.
         """
         try:
             try:
@@ -119,8 +119,10 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
         frame = self._buffer.take_frame()
         if frame is None:
             return False
-        if frame.status != frames.OK:
-            raise ProtocolError(f"a request's status is {frame.status}; it is {frames.OK}")
+        if frame.status == frames.PATIENT:
+            self._gathered = self._gathered or []
+        elif frame.status != frames.OK:
+            raise ProtocolError(f"a request's status is {frame.status}; it is {frames.OK} or {frames.PATIENT}")
         self._heard_at = perf_counter()
         self._requests.handle(frame.operation, frame.correlation, frame.payload, self._heard_at)
         return True
