@@ -73,7 +73,8 @@ class Mark:
                 heapq.heappush(self._thresholds, (threshold, waiter._number))
         # Only now look at the value: `advance` sets it first and looks for who waits afterwards.
         if failure is None:
-            self._wake(self.value)
+            if self.value >= threshold:
+                self._wake(self.value)
         else:
             waiter.call(failure if self.value < threshold else None)
         return waiter

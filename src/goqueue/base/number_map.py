@@ -29,11 +29,22 @@ class NumberMap:
         return self._values[at] if at < len(keys) and keys[at] == key else None
 
     def set(self, key: int, value: int) -> None:
-        at = bisect_left(self._keys, key)
-        if at < len(self._keys) and self._keys[at] == key:
+        keys = self._keys
+        at = bisect_left(keys, key)
+        if at < len(keys) and keys[at] == key:
             self._values[at] = value
         else:
-            self._keys.insert(at, key)
+            keys.insert(at, key)
+            self._values.insert(at, value)
+
+    def add(self, key: int, value: int) -> None:
+        """To what it has; to 0 when it has nothing."""
+        keys = self._keys
+        at = bisect_left(keys, key)
+        if at < len(keys) and keys[at] == key:
+            self._values[at] += value
+        else:
+            keys.insert(at, key)
             self._values.insert(at, value)
 
     def pop(self, key: int) -> int | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Final, NamedTuple
 
+import msgspec
 from pyroaring import BitMap64
 
 from goqueue import codec
@@ -48,7 +49,7 @@ _SPARSE: Final = 8
 """Offsets further apart than this, on average, are read one row at a time."""
 
 
-class Row(NamedTuple):
+class Row(msgspec.Struct, frozen=True, gc=False):
     """Messages of one partition that were delivered equally often, this time included."""
 
     topic: OpenTopic
@@ -58,7 +59,7 @@ class Row(NamedTuple):
     chunk: Chunk
 
 
-class Visit(NamedTuple):
+class Visit(msgspec.Struct, frozen=True, gc=False):
     """What one poll wants of one partition."""
 
     group: Group
@@ -80,7 +81,7 @@ class _Portion(NamedTuple):
     """Whether they were moved to another time than the one their records have."""
 
 
-class _Read(NamedTuple):
+class _Read(msgspec.Struct, frozen=True, gc=False):
     portion: _Portion
     picked: Picked
 
@@ -208,7 +209,7 @@ class Attendant:
         ahead = sidecar.ahead(group.number, group.mode)
         if ahead is None or ahead.end - ahead.first > count:
             return None
-        lane, first, end = ahead
+        lane, first, end = ahead.lane, ahead.first, ahead.end
         try:
             chunk = self._reader.read_now(partition, first, max_bytes=size, max_count=count, to_offset=end)
             if chunk is None or chunk.next_offset < end or len(chunk.data) > size:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -40,7 +40,7 @@ _NO_EPOCH: Final = 0
 """Where members share partitions nobody owns one."""
 
 
-class Polled(NamedTuple):
+class Polled(msgspec.Struct, frozen=True, gc=False):
     """What one poll took. `number` is what the member says it received when it polls next."""
 
     group: Group
@@ -49,7 +49,7 @@ class Polled(NamedTuple):
     rows: list[Row]
 
 
-class Turn(NamedTuple):
+class Turn(msgspec.Struct, frozen=True, gc=False):
     """A poll between its two steps."""
 
     group: Group

@@ -7,7 +7,9 @@ What waits is only the answer, on the mark that `acks` asks for.
 from collections.abc import Callable
 from itertools import pairwise
 from time import perf_counter
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
+
+import msgspec
 
 from goqueue import codec
 from goqueue.broker.partition import GONE, Partition, Placed
@@ -42,7 +44,7 @@ _KEPT: Final = (
 )
 
 
-class Receipt(NamedTuple):
+class Receipt(msgspec.Struct, frozen=True, gc=False):
     """Where the messages are. The answer may go out once `log.durable` has reached `durable_at`, or at once if None."""
 
     placed: tuple[Placed, ...]

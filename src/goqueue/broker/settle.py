@@ -11,6 +11,7 @@ What is answered is as safe as the topic's messages are.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from pyroaring import BitMap64
 
 from goqueue.broker.coordination import Coordination
@@ -76,7 +77,7 @@ def extend(span_ms: int) -> Verdict:
     return Verdict(lambda group, claims, _: Extend(group, claims, span_ms), None, ends=False)
 
 
-class Claim(NamedTuple):
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """Messages of one partition that one poll was given."""
 
     group: GroupNumber
@@ -86,7 +87,7 @@ class Claim(NamedTuple):
     offsets: BitMap64
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What became of a claim."""
 
     refused: BitMap64

@@ -13,6 +13,7 @@ unsorted is ready.
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import msgspec
 from pyroaring import BitMap64
 
 from goqueue.base.fair_shares import FairShares
@@ -50,7 +51,7 @@ class Pick(NamedTuple):
     offsets: BitMap64
 
 
-class Ahead(NamedTuple):
+class Ahead(msgspec.Struct, frozen=True, gc=False):
     """Offsets in a row, all of one lane."""
 
     lane: int

@@ -43,7 +43,7 @@ class ServedCounts:
         for lane, count in enumerate(taken):
             if count:
                 key = _key(group, lane)
-                self._messages.set(key, (self._messages.get(key) or 0) + count)
+                self._messages.add(key, count)
                 self._last.set(key, wall)
 
     def forget(self, group: GroupNumber) -> None:

@@ -17,6 +17,8 @@ from contextlib import AbstractContextManager, contextmanager
 from threading import RLock
 from typing import NamedTuple
 
+import msgspec
+
 from goqueue import codec
 from goqueue.base.mark import Mark
 from goqueue.codec import Scan
@@ -45,7 +47,7 @@ from goqueue.storage.synced import Synced
 from goqueue.storage.views import ViewKind
 
 
-class Appended(NamedTuple):
+class Appended(msgspec.Struct, frozen=True, gc=False):
     """Where a block went: offsets `first_offset` up to `next_offset`, all with one timestamp."""
 
     first_offset: int
@@ -62,7 +64,7 @@ class Rewrite(NamedTuple):
     file: File
 
 
-class _Tail(NamedTuple):
+class _Tail(msgspec.Struct, frozen=True, gc=False):
     """The end of the written log at one moment."""
 
     segment: Segment
@@ -224,11 +226,12 @@ class Log:
             self._mend()
         timestamp = max(now, self._last_timestamp)
         scan = codec.stamp(block, offset=self._tail.end, timestamp=timestamp, producer=producer)
-        segment, position, first = self._tail
         count = len(scan)
+        segment = self._tail.segment
         if segment.count and self._is_full(segment, size, count, timestamp):
             self._roll()
-            segment, position, first = self._tail
+            segment = self._tail.segment
+        position, first = self._tail.size, self._tail.end
         self._write(segment, position, block, scan)
         end = first + count
         segment.grow(position + size, end, count, (timestamp, timestamp))
@@ -292,7 +295,7 @@ class Log:
         self._ending.check()
         if self._torn:
             self._mend()
-        segment, _, end = self._tail
+        segment, end = self._tail.segment, self._tail.end
         if not segment.count:
             return
         if len(self._catalogue.unsealed()) > limits.MAX_UNSEALED_SEGMENTS:

@@ -11,6 +11,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from goqueue.model.errors import ProtocolError, TooLarge
 from goqueue.model.limits import KIB, MAX_FRAME_BYTES, MIB
 
@@ -60,7 +62,7 @@ class Welcome(NamedTuple):
     max_bytes_in_flight: int
 
 
-class Frame(NamedTuple):
+class Frame(msgspec.Struct, frozen=True, gc=False):
     """A frame without its length. The payload is a part of the parser's buffer: copy what must last."""
 
     operation: int

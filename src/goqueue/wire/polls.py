@@ -7,6 +7,8 @@ connection goes on. `docs/internals/wire.md` describes them, and golden bytes ho
 import struct
 from typing import Final, NamedTuple
 
+import msgspec
+
 from goqueue.model.errors import ProtocolError
 from goqueue.model.limits import MAX_BLOCK_BYTES, MAX_OFFSET, MAX_POLL_MESSAGES, MAX_VISIBILITY_MS, MAX_WAIT_MS
 from goqueue.wire.frames import Bytes
@@ -25,7 +27,7 @@ MAX_POLL_BYTES: Final = MAX_BLOCK_BYTES // 2
 """Bytes of records in one reply, unless a single one is larger: the news of the largest group still fits the frame."""
 
 
-class PollRequest(NamedTuple):
+class PollRequest(msgspec.Struct, frozen=True, gc=False):
     """`received` is the number of the last poll whose reply arrived, `version` that of the last news.
 
     `visibility_ms` is how long the messages are held for the member; 0: as it said when it joined, or its topic says.

@@ -308,7 +308,8 @@ def test_a_group_that_has_too_much_under_way_is_delivered_only_what_it_had_befor
 
 
 def ahead(partition: MemoryPartition) -> tuple[int, int, int] | None:
-    return partition.sidecar.ahead(A, Mode.SHARED)
+    found = partition.sidecar.ahead(A, Mode.SHARED)
+    return None if found is None else (found.lane, found.first, found.end)
 
 
 def test_who_has_had_everything_finds_what_came_since_in_a_row() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from goqueue.model import limits
 from goqueue.model.errors import ProtocolError
@@ -38,7 +39,7 @@ def packed(reply: PollReply, rows: list[Row]) -> bytes:
 
 
 def asked(**fields: Any) -> bytes:
-    return ASKED._replace(**fields).pack()
+    return replace(ASKED, **fields).pack()
 
 
 # ---------------------------------------------------------------- the request
@@ -262,7 +263,8 @@ def replies(draw: st.DrawFn) -> tuple[PollReply, list[Row]]:
 @given(requests())
 def test_any_request_comes_back_as_it_was_but_for_its_bounds(request: PollRequest) -> None:
     again = polls.unpack_poll_request(request.pack())
-    bounded = request._replace(
+    bounded = replace(
+        request,
         max_bytes=min(request.max_bytes, MAX_POLL_BYTES),
         max_count=min(request.max_count, limits.MAX_POLL_MESSAGES),
         max_wait_ms=min(request.max_wait_ms, limits.MAX_WAIT_MS),
