@@ -221,6 +221,9 @@ class SimFile:
         self._check()
         self._disk.truncate_inode(self._inode, self._name, size)
 
+    def begin_sync(self, position: int) -> None:
+        """What is not synced may be lost all the same."""
+
     def sync(self) -> None:
         self._check()
         self._disk.sync_inode(self._inode, self._name)

@@ -181,6 +181,8 @@ class _FaultyFile:
         disk.release(max(self._file.size() - size, 0))
         self._file.truncate(size)
 
+    def begin_sync(self, position: int) -> None: ...
+
     def sync(self) -> None:
         self._disk.before("sync", self._path)
         if not self._disk.lies & Lie.FILES:

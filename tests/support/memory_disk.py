@@ -30,6 +30,8 @@ class MemoryFile:
         del self._data[size:]
         self._data.extend(bytes(size - len(self._data)))
 
+    def begin_sync(self, position: int) -> None: ...
+
     def sync(self) -> None:
         pass
 

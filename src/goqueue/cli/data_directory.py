@@ -63,6 +63,9 @@ class _Nothing:
     def truncate(self, size: int) -> None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
+    def begin_sync(self, position: int) -> None:
+        return
+
     def sync(self) -> None:
         return
 

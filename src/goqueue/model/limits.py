@@ -47,6 +47,9 @@ MAX_CACHED_INDEX_BYTES: Final = 32 * MIB
 DISK_RESERVE_BYTES: Final = 1 * MIB
 """Kept back in each data directory, so that retention can free space on a full disk."""
 SYNC_THREADS: Final = 2
+BEGIN_SYNC_BYTES: Final = 1 * MIB
+"""What is appended to a log between two syncs goes to the disk in pieces of this size. Left to the sync, all of it goes
+at once, and appends wait behind it."""
 SYNCED_MARK_INTERVAL_BYTES: Final = 4 * MIB
 SYNCED_MARK_INTERVAL_SYNCS: Final = 32
 """How much, and how often, may be synced before the synced mark itself is made durable again."""

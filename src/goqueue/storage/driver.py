@@ -33,13 +33,15 @@ def untold(seconds: float) -> None:
 
 
 class SyncDriver:
-    """Give `notify` to logs as their `on_dirty`."""
+    """Give `notify` to logs as their `on_dirty`, and `begin` as their `on_grown`."""
 
     def __init__(self, on_failure: OnFailure, on_sync: OnSync = untold, *, threads: int = limits.SYNC_THREADS) -> None:
         self._on_failure = on_failure
         self._on_sync = on_sync
         self._changed = threading.Condition()
         self._ready: OrderedDict[Log, None] = OrderedDict()
+        self._grown: OrderedDict[Log, None] = OrderedDict()
+        """Those whose next sync is to be begun."""
         self._due: dict[Log, float] = {}
         self._later: list[tuple[float, int, Log]] = []
         """A heap of when logs are due; of a log's entries only the one in `_due` counts."""
@@ -61,10 +63,17 @@ class SyncDriver:
                 self._postpone(log, log.settings.fsync_interval_ms / 1000)
             self._changed.notify()
 
+    def begin(self, log: Log) -> None:
+        """Have the disk begin with what the log's next sync will wait for."""
+        with self._changed:
+            self._grown[log] = None
+            self._changed.notify()
+
     def forget(self, log: Log) -> None:
         """The log is gone: what was asked for it is not done."""
         with self._changed:
             self._ready.pop(log, None)
+            self._grown.pop(log, None)
             self._failed.discard(log)
             if self._due.pop(log, None) is not None:
                 self._prune()
@@ -78,11 +87,15 @@ class SyncDriver:
             thread.join()
 
     def _work(self) -> None:
-        while (log := self._next()) is not None:
+        while (following := self._next()) is not None:
+            log, whole = following
             begun = time.perf_counter()
             try:
-                log.sync()
-                self._on_sync(time.perf_counter() - begun)
+                if whole:
+                    log.sync()
+                    self._on_sync(time.perf_counter() - begun)
+                else:
+                    log.begin_sync()
             except StorageFailed as failure:
                 self._tell(log, failure)
             except LogClosed:
@@ -125,8 +138,8 @@ class SyncDriver:
         if first:
             self._on_failure(failure)
 
-    def _next(self) -> Log | None:
-        """The next log to sync; waits for one. None when stopping."""
+    def _next(self) -> tuple[Log, bool] | None:
+        """The next log, and whether it is to be synced or only to begin; waits for one. None when stopping."""
         with self._changed:
             while not self._stopping:
                 now = time.monotonic()
@@ -135,11 +148,12 @@ class SyncDriver:
                     if self._due.get(waiting) == due:
                         del self._due[waiting]
                         self._ready[waiting] = None
-                log = next((log for log in self._ready if log not in self._busy), None)
-                if log is not None:
-                    del self._ready[log]
-                    self._busy.add(log)
-                    return log
+                for whole, logs in ((True, self._ready), (False, self._grown)):
+                    log = next((log for log in logs if log not in self._busy), None)
+                    if log is not None:
+                        del logs[log]
+                        self._busy.add(log)
+                        return log, whole
                 wait = self._later[0][0] - now if self._later else threading.TIMEOUT_MAX
                 self._changed.wait(min(wait, threading.TIMEOUT_MAX))
         return None

@@ -5,7 +5,7 @@ past it, so they never see a torn record. `sync` makes what is written durable, 
 `durable`, and seals segments that rolled. Threads: one at a time appends, rolls or truncates (`_writing`); one at a
 time syncs, truncates or exchanges segments (`_maintenance`, always taken second); any may read. The log knows
 no clock and starts no thread: `on_dirty` asks whoever drives it to call `sync` in time, or at once when a segment
-rolled or somebody waits (`hasten`).
+rolled or somebody waits (`hasten`); `on_grown` to call `begin_sync` meanwhile.
 
 Order of a publication, which readers rely on: bytes in the file, indexes and views, segment size and end,
 `written`.
@@ -79,10 +79,16 @@ class _Tail(msgspec.Struct, frozen=True, gc=False):
 
 OnDirty = Callable[["Log", bool], None]
 """Called when there is something to sync: with False in the time the settings allow, with True at once."""
+OnGrown = Callable[["Log"], None]
+"""Called when so much waits for a sync that it is time for `begin_sync`."""
 
 
 def _nobody(log: "Log", urgent: bool) -> None:
     """For a log whose owner calls `sync` by itself."""
+
+
+def _never_mind(log: "Log") -> None:
+    """For a log whose syncs may take their time."""
 
 
 class Log:
@@ -100,6 +106,7 @@ class Log:
         settings: LogSettings | None = None,
         views: Sequence[ViewKind] = (),
         on_dirty: OnDirty = _nobody,
+        on_grown: OnGrown = _never_mind,
     ) -> "Log":
         """Open a log, creating it if there is none, and recover it from whatever happened to it."""
         settings = settings or LogSettings()
@@ -116,6 +123,7 @@ class Log:
             settings=settings,
             kinds=kinds,
             on_dirty=on_dirty,
+            on_grown=on_grown,
             recovered=recovered,
         )
 
@@ -130,6 +138,7 @@ class Log:
         settings: LogSettings,
         kinds: tuple[ViewKind, ...],
         on_dirty: OnDirty,
+        on_grown: OnGrown,
         recovered: Recovered,
     ) -> None:
         self.directory = directory
@@ -139,6 +148,9 @@ class Log:
         self.files = files
         self.kinds = kinds
         self._on_dirty = on_dirty
+        self._on_grown = on_grown
+        self._appended_bytes = 0
+        """Since the disk was last asked to begin with them."""
         self._reserve = reserve
         self._catalogue = Catalogue(directory, disk, files, cache, kinds, recovered)
         self._reader = Reader(self, disk, files, cache, kinds)
@@ -241,6 +253,11 @@ class Log:
         self.written.advance(end)
         if not self._requested and self._settings.fsync is not Fsync.NONE:
             self._ask(urgent=self._settings.fsync is Fsync.EVERY)
+        self._appended_bytes += size
+        if self._appended_bytes >= limits.BEGIN_SYNC_BYTES:
+            self._appended_bytes = 0
+            if self._settings.fsync is Fsync.INTERVAL:
+                self._on_grown(self)
         return Appended(first, end, timestamp, scan)
 
     def _is_full(self, segment: Segment, size: int, count: int, now: int) -> bool:
@@ -384,6 +401,14 @@ class Log:
             rolled = [segment for segment in unsealed if segment.base < tail.segment.base]
             if rolled:
                 self._seal(rolled)
+
+    def begin_sync(self) -> None:
+        """Have the disk begin with what the next sync will wait for; that one tells if something is wrong with it."""
+        with self._maintenance:
+            self._ending.check()
+            segment = self._tail.segment
+            with self.or_fail("opening a segment"), self.files.use(segment.key) as file:
+                file.begin_sync(segment.synced_size)
 
     def hasten(self) -> None:
         """Somebody waits for what is written by now to become durable: ask for a sync at once, whatever the mode."""

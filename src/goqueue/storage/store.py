@@ -129,6 +129,7 @@ class Store:
                     settings=settings,
                     views=views,
                     on_dirty=self._driver.notify,
+                    on_grown=self._driver.begin,
                 )
             return log
 

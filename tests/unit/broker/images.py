@@ -40,6 +40,8 @@ class _File:
         with self._lock:
             self._file.truncate(size)
 
+    def begin_sync(self, position: int) -> None: ...
+
     def sync(self) -> None:
         with self._lock:
             self._file.sync()

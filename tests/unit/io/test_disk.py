@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from goqueue.io import disk as io_disk
 from goqueue.io.disk import Disk, File, LocalDisk
 from goqueue.model.errors import DiskFull
 
@@ -27,6 +28,28 @@ def test_what_is_written_at_a_position_is_read_there(file: File) -> None:
     assert file.write(12, bytearray(b"!")) == 1
     assert file.size() == 13
     assert file.read(0, 13) == b"012xyz6789\0\0!"
+    file.close()
+
+
+def test_a_sync_can_be_begun_and_changes_nothing(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[int] = []
+    system = io_disk._SYNC_FILE_RANGE
+    assert system is not None, "Linux has it"
+    monkeypatch.setattr(io_disk, "_SYNC_FILE_RANGE", lambda *arguments: answers.append(system(*arguments)))
+    file.write(0, b"0123456789" * 10_000)
+    for position in (0, 50_000, 1_000_000):
+        file.begin_sync(position)
+    assert answers == [0, 0, 0]
+    assert file.size() == 100_000
+    file.sync()
+    file.close()
+
+
+def test_where_no_sync_can_be_begun_none_is(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(io_disk, "_SYNC_FILE_RANGE", None)
+    file.write(0, b"0123456789")
+    file.begin_sync(0)
+    file.sync()
     file.close()
 
 

@@ -70,6 +70,9 @@ class WatchedFile:
         self._disk.note(Operation("truncate", self._path, 0, size))
         self._file.truncate(size)
 
+    def begin_sync(self, position: int) -> None:
+        self._disk.note(Operation("begin_sync", self._path, position))
+
     def sync(self) -> None:
         self._disk.note(Operation("sync", self._path))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from goqueue.io.waiting import wait_for
+from goqueue.model import limits
 from goqueue.model.errors import LogClosed, StorageFailed, Unavailable
 from goqueue.model.settings import Fsync, LogSettings
 from goqueue.storage.driver import SyncDriver
@@ -70,6 +71,30 @@ def test_an_interval_makes_one_sync_of_many_appends(tmp_path: Path) -> None:
         assert log.durable.value < 20
         wait_for(log.durable, 20, PATIENCE_S)
         assert len(disk.of_kind("sync", ".log")) < 20
+
+
+def test_the_disk_begins_with_what_a_later_sync_will_wait_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BEGIN_SYNC_BYTES", 1)
+    begun = threading.Event()
+
+    def notice(operation: Operation) -> None:
+        if operation.kind == "begin_sync":
+            begun.set()
+
+    disk = WatchedDisk()
+    with driving() as (driver, failures):
+        log = Log.open(
+            str(tmp_path), disk=disk, settings=LogSettings(fsync_interval_ms=3_600_000), on_dirty=driver.notify,
+            on_grown=driver.begin,
+        )  # fmt: skip
+        disk.before = notice
+        put(log, message(0))
+        assert begun.wait(PATIENCE_S)
+        assert log.durable.value == 0
+        log.close()
+        driver.begin(log)  # asked for before it was closed
+        driver.forget(log)
+    assert failures == []
 
 
 def test_a_rolled_segment_is_sealed_at_once_whatever_the_interval(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -641,6 +642,40 @@ def asking(path: Path, settings: LogSettings = SMALL, disk: WatchedDisk | None =
 
 NEVER = LogSettings(segment_bytes=4096, fsync=Fsync.NONE)
 EVERY = LogSettings(segment_bytes=4096, fsync=Fsync.EVERY)
+
+
+@pytest.mark.parametrize("fsync", Fsync)
+def test_what_waits_for_the_next_interval_is_begun_with_in_pieces(
+    tmp_path: Path, fsync: Fsync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown: list[int] = []
+    disk = WatchedDisk()
+    log = Log.open(
+        str(tmp_path),
+        disk=disk,
+        settings=LogSettings(segment_bytes=1_000_000, fsync=fsync),
+        on_grown=lambda log: grown.append(log.segments[-1].size),
+    )
+    monkeypatch.setattr(limits, "BEGIN_SYNC_BYTES", 10_000)
+    fill(log, 101)
+    assert bool(grown) == (fsync is Fsync.INTERVAL)
+    log.sync()
+    synced = log.segments[-1].size
+    fill(log, 505)
+    if fsync is Fsync.INTERVAL:
+        assert len(grown) >= 5
+        assert all(after - before >= 10_000 for before, after in pairwise(grown))
+    log.begin_sync()
+    assert [(each.kind, each.position) for each in disk.of_kind("begin_sync", ".log")] == [("begin_sync", synced)]
+    assert log.durable.value < log.written.value
+
+
+def test_of_a_log_that_is_closed_nothing_is_begun(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    put(log, message(0))
+    log.close()
+    with pytest.raises(LogClosed):
+        log.begin_sync()
 
 
 @pytest.mark.parametrize("settings", [SMALL, NEVER], ids=["interval", "none"])
