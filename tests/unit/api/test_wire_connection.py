@@ -9,6 +9,7 @@ import pytest
 from goqueue.api.listening import Listener
 from goqueue.api.wire.connection import _MAX_GATHERED, WireConnection, wire_meters
 from goqueue.model import limits
+from goqueue.wire.frames import OK, PATIENT
 from tests.support.hostile import run, until
 from tests.support.raw_wire import frame, read_reply
 from tests.unit.api.parking import WAIT, Doors, doors
@@ -113,18 +114,31 @@ class Watched:
         return getattr(self._transport, name)
 
 
-@pytest.mark.parametrize(("requests", "writes"), [(1, 1), (2, 2), (5, 2), (2 + _MAX_GATHERED, 3)])
-def test_the_first_reply_leaves_at_once_and_those_to_further_frames_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requests: int, writes: int
+@pytest.mark.parametrize(
+    ("statuses", "writes"),
+    [
+        ([OK], 1),
+        ([OK] * 2, 2),
+        ([OK] * 5, 2),
+        ([OK] * (2 + _MAX_GATHERED), 3),
+        ([PATIENT] * 5, 1),
+        ([PATIENT] * (1 + _MAX_GATHERED), 2),
+        ([PATIENT, OK, OK], 1),
+        ([OK, PATIENT, PATIENT], 2),
+    ],
+)
+def test_the_first_reply_leaves_at_once_unless_its_request_is_patient_and_those_to_further_frames_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statuses: list[int], writes: int
 ) -> None:
     async def scenario() -> None:
         async with doors(tmp_path, monkeypatch) as found, found.client("wire") as client:
             connection = await the_connection(found)
             watched: Any = Watched(connection._transport)
             connection._transport = watched
-            await client.peer.send(b"".join(frame(UNKNOWN, correlation=number) for number in range(requests)))
-            replies = [await read_reply(client.peer) for _ in range(requests)]
-            assert [reply.correlation for reply in replies] == list(range(requests))
+            requests = enumerate(statuses)
+            await client.peer.send(b"".join(frame(UNKNOWN, correlation=at, status=status) for at, status in requests))
+            replies = [await read_reply(client.peer) for _ in statuses]
+            assert [reply.correlation for reply in replies] == list(range(len(statuses)))
             assert {reply.code for reply in replies} == {"unknown_operation"}
             assert watched.writes == writes
 

@@ -30,6 +30,7 @@ class Request(NamedTuple):
     operation: int
     correlation: int
     payload: bytes
+    status: int = frames.OK
 
 
 class Peer:
@@ -48,10 +49,9 @@ class Peer:
         """The next request; asyncio.IncompleteReadError when the client has gone."""
         header = await self._reader.readexactly(frames.HEADER.size)
         length, operation, status, correlation = frames.unpack_header(header)
-        assert status == frames.OK
-        return Request(
-            operation, correlation, await self._reader.readexactly(length + frames.LENGTH_BYTES - len(header))
-        )
+        assert status in (frames.OK, frames.PATIENT)
+        payload = await self._reader.readexactly(length + frames.LENGTH_BYTES - len(header))
+        return Request(operation, correlation, payload, status)
 
     async def read_all(self) -> bytes:
         """Everything until the client goes."""

@@ -341,6 +341,26 @@ def test_calls_made_together_leave_in_one_piece_and_in_their_order() -> None:
     converse(echo, use)
 
 
+def test_small_calls_made_together_say_that_nobody_waits_for_them() -> None:
+    heard: list[int] = []
+
+    async def listen(peer: Peer) -> None:
+        while True:
+            request = await peer.read()
+            heard.append(request.status)
+            peer.reply(request, b"")
+
+    async def use(connection: Connection) -> None:
+        await connection.call(METADATA, (b"alone",))
+        with connection.together():
+            calls = [connection.submit(METADATA, (bytes(size),)) for size in (1, 2, 64 * limits.KIB)]
+        for call in calls:
+            await call
+
+    converse(listen, use)
+    assert heard == [frames.OK, frames.PATIENT, frames.PATIENT, frames.OK]
+
+
 def test_large_calls_do_not_wait_for_others_to_leave_with() -> None:
     size = 40 * limits.KIB
 

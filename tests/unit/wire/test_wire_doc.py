@@ -112,6 +112,7 @@ def test_the_page_states_the_constants() -> None:
         ("Welcome", f"describes version {frames.VERSION}, the only one"),
         ("Frame", f": {frames.MIN_FRAME_BYTES} to max frame bytes"),
         ("Frame", f"{frames.OK} ok, {frames.ERROR} error"),
+        ("Frame", f"request: {frames.OK}, or {frames.PATIENT} patient"),
         ("Frame", f"with operation {frames.GOODBYE}, status {frames.ERROR}"),
         ("Publish request", f"| {acks} |"),
         ("Publish request", f"bit {blocks.HAS_PRODUCER.bit_length() - 1}: has a producer"),
