@@ -39,7 +39,7 @@ from goqueue.storage.derived import BUILT_IN, Derived
 from goqueue.storage.ending import Ending, Reason
 from goqueue.storage.files import OpenFiles
 from goqueue.storage.flushing import Flusher
-from goqueue.storage.reading import Chunk, Reader
+from goqueue.storage.reading import Chunk, Fresh, Reader
 from goqueue.storage.recovery import Recovered, clean_path, recover
 from goqueue.storage.segment import Segment
 from goqueue.storage.state import LeaderEpoch, SealedSegment
@@ -151,6 +151,7 @@ class Log:
         self._on_grown = on_grown
         self._appended_bytes = 0
         """Since the disk was last asked to begin with them."""
+        self.fresh: Fresh | None = None
         self._reserve = reserve
         self._catalogue = Catalogue(directory, disk, files, cache, kinds, recovered)
         self._reader = Reader(self, disk, files, cache, kinds)
@@ -250,6 +251,8 @@ class Log:
         self._tail = _Tail(segment, position + size, end)
         self._torn = self._unfinished = False
         self._last_timestamp = timestamp
+        is_fresh = size <= limits.FRESH_BLOCK_BYTES and self.written.waiting and self._settings.fsync is not Fsync.NONE
+        self.fresh = Fresh(first, end, bytes(block)) if is_fresh else None
         self.written.advance(end)
         if not self._requested and self._settings.fsync is not Fsync.NONE:
             self._ask(urgent=self._settings.fsync is Fsync.EVERY)
@@ -393,6 +396,7 @@ class Log:
         with self._maintenance:
             self._ending.check()
             self._requested = self._urgent = False  # before looking at the tail: who comes after it asks again
+            self.fresh = None
             tail = self._tail
             unsealed = self._catalogue.unsealed()
             with self.or_fail("fsync"):

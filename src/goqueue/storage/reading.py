@@ -44,8 +44,19 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     next_offset: int
 
 
+class Fresh(msgspec.Struct, frozen=True, gc=False):
+    """A block that was just written, as it lies in the file."""
+
+    first: int
+    end: int
+    data: bytes
+
+
 class Readable(Protocol):
     """What a reader sees of its log."""
+
+    fresh: Fresh | None
+    """The last block, while whoever waited for it has probably not read it yet."""
 
     @property
     def segments(self) -> tuple[Segment, ...]: ...
@@ -104,6 +115,10 @@ class Reader:
                 raise OffsetOutOfRange(offset, start=log.start_offset, end=log.end_offset)
             if offset >= limit:
                 return Chunk(memoryview(b""), 0, offset)
+            fresh = log.fresh
+            if fresh is not None and (fresh.first, fresh.end) == (offset, limit):
+                if len(fresh.data) <= max_bytes and limit - offset <= max_count:
+                    return Chunk(memoryview(fresh.data), limit - offset, limit)
             segment = self._segment(offset)
             try:
                 chunk = self._read_segment(segment, offset, limit, max_bytes, max_count)

@@ -670,6 +670,66 @@ def test_what_waits_for_the_next_interval_is_begun_with_in_pieces(
     assert log.durable.value < log.written.value
 
 
+def waited_for(log: Log, *records: Record) -> None:
+    """Append them while somebody waits for them."""
+    log.written.when(log.end_offset + 1, lambda _: None)
+    put(log, *records)
+
+
+def test_who_waited_for_a_block_reads_it_from_memory(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    waited_for(log, message(0), message(1))
+    chunk = log.read(0, max_bytes=limits.MIB)
+    assert chunk.data.obj is log.fresh.data  # type: ignore[union-attr]
+    log.sync()
+    again = log.read(0, max_bytes=limits.MIB)
+    assert log.fresh is None
+    assert (bytes(again.data), again.count, again.next_offset) == (bytes(chunk.data), 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("offset", "bounds"),
+    [(0, {"max_count": 1}), (0, {"max_bytes": 200}), (0, {"to_offset": 1}), (1, {}), (2, {})],
+)
+def test_from_memory_comes_the_whole_block_or_nothing(tmp_path: Path, offset: int, bounds: dict[str, int]) -> None:
+    log = open_log(tmp_path)
+    waited_for(log, message(0), message(1))
+    asked = {"max_bytes": limits.MIB, **bounds}
+    found = log.read(offset, **asked)
+    log.fresh = None
+    assert log.read(offset, **asked) == found
+
+
+def test_what_nobody_waited_for_or_is_large_or_never_synced_is_not_kept(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "one")
+    put(log, message(0))
+    assert log.fresh is None
+    waited_for(log, message(1, limits.FRESH_BLOCK_BYTES))
+    assert log.fresh is None
+    waited_for(log, message(2))
+    assert log.fresh is not None
+    put(log, message(3))
+    assert log.fresh is None
+    unsynced = Log.open(str(tmp_path / "two"), disk=WatchedDisk(), settings=NEVER)
+    waited_for(unsynced, message(0))
+    assert unsynced.fresh is None
+
+
+def test_a_block_that_was_dropped_or_cleaned_away_is_not_read_from_memory(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    put(log, message(0))
+    waited_for(log, message(1))
+    log.truncate(1)
+    assert log.read(1, max_bytes=limits.MIB).count == 0
+    waited_for(log, message(7))
+    assert [record.value for record in log.records(1, max_bytes=limits.MIB)] == [message(7).value]
+    log.roll()
+    log.sync()
+    log.truncate_prefix(2)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(1, max_bytes=limits.MIB)
+
+
 def test_of_a_log_that_is_closed_nothing_is_begun(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     put(log, message(0))
