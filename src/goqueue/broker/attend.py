@@ -49,7 +49,7 @@ _SPARSE: Final = 8
 """Offsets further apart than this, on average, are read one row at a time."""
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
+class Row(msgspec.Struct, frozen=True):
     """Messages of one partition that were delivered equally often, this time included."""
 
     topic: OpenTopic
@@ -59,7 +59,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     chunk: Chunk
 
 
-class Visit(msgspec.Struct, frozen=True, gc=False):
+class Visit(msgspec.Struct, frozen=True):
     """What one poll wants of one partition."""
 
     group: Group

@@ -40,7 +40,7 @@ _NO_EPOCH: Final = 0
 """Where members share partitions nobody owns one."""
 
 
-class Polled(msgspec.Struct, frozen=True, gc=False):
+class Polled(msgspec.Struct, frozen=True):
     """What one poll took. `number` is what the member says it received when it polls next."""
 
     group: Group
@@ -49,7 +49,7 @@ class Polled(msgspec.Struct, frozen=True, gc=False):
     rows: list[Row]
 
 
-class Turn(msgspec.Struct, frozen=True, gc=False):
+class Turn(msgspec.Struct, frozen=True):
     """A poll between its two steps."""
 
     group: Group
@@ -61,7 +61,7 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
         return self.member.poll == self.number
 
 
-class _Place(msgspec.Struct, frozen=True, gc=False):
+class _Place(msgspec.Struct, frozen=True):
     """A partition that a member is delivered from, as it was found when somebody looked."""
 
     part: Part
@@ -70,6 +70,12 @@ class _Place(msgspec.Struct, frozen=True, gc=False):
     topic: OpenTopic
     partition: Partition
     is_revoking: bool
+
+    @property
+    def is_deliverable(self) -> bool:
+        """Whether it is worth waiting for: nobody is delivered from what is given up, is damaged, or has failed."""
+        partition = self.partition
+        return not self.is_revoking and partition.sidecar_damage is None and partition.log.written.failure is None
 
 
 _Entry = tuple[int, _Place]
@@ -171,10 +177,11 @@ class Poller:
         while self._is_there(turn) and member.version == known:
             rung = self._coordination.parks.rung
             places = self._places(group, member)
-            logs = [place.partition.log for place in places]
+            there = [place for place in places if place.is_deliverable]
+            logs = [place.partition.log for place in there]
             marks = [(each.written, each.end_offset + 1) for each in logs]
             has_credit = self._credit(group, member, places, 1) > 0
-            has_messages = has_credit and await self._has_messages(group, member, places)
+            has_messages = has_credit and await self._has_messages(group, member, there)
             if has_messages or not self._is_there(turn) or member.version != known:
                 break
             if deadline is None:
@@ -207,8 +214,6 @@ class Poller:
         """Whether one of these partitions has a message that the member may be given."""
         for place in places:
             partition, sidecar = place.partition, place.partition.sidecar
-            if place.is_revoking or partition.sidecar_damage is not None:
-                continue
             end = partition.log.end_offset
             if member.unreadable and member.unreadable.get(place.part) == end:
                 continue
@@ -323,8 +328,8 @@ class Poller:
     def _pass_over(self, group: Group, member: Member, place: _Place, error: GoQueueError) -> None:
         """It cannot be read, or was just deleted; others can be. Said once, and tried again when it has grown."""
         part, end = place.part, place.partition.log.end_offset
-        if place.partition.log.written.failure is not None:
-            return  # its topic was deleted, or the broker is stopping
+        if self._is_gone(place):
+            return
         if member.unreadable.get(part) != end:
             name = self._coordination.part_name(part)
             log.warning("a partition cannot be read", group=group.name, partition=name, reason=str(error))
@@ -334,6 +339,8 @@ class Poller:
         self, turn: Turn, place: _Place, taking: _Taking, share: int, visibility_ms: int | None
     ) -> None:
         """From one partition, only while its assignment epoch is the one that was durable when the poll began."""
+        if self._is_gone(place):  # while another partition was waited for
+            return
         least = taking.messages_left - share
         group, member = turn.group, turn.member
         topic, partition, epoch = place.topic, place.partition, place.epoch
@@ -367,6 +374,10 @@ class Poller:
             if selection is None or selection.is_spent(data.end_offset):
                 break
             await taking.give_way()
+
+    def _is_gone(self, place: _Place) -> bool:
+        """Whether its topic was deleted since somebody looked."""
+        return self._topics.by_id.get(place.part.topic_id) is not place.topic
 
     def _may_serve(self, turn: Turn, part: Part, epoch: int) -> bool:
         if not self._is_there(turn):

@@ -44,7 +44,7 @@ _KEPT: Final = (
 )
 
 
-class Receipt(msgspec.Struct, frozen=True, gc=False):
+class Receipt(msgspec.Struct, frozen=True):
     """Where the messages are. The answer may go out once `log.durable` has reached `durable_at`, or at once if None."""
 
     placed: tuple[Placed, ...]

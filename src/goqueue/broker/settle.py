@@ -87,7 +87,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     offsets: BitMap64
 
 
-class Outcome(msgspec.Struct, frozen=True, gc=False):
+class Outcome(msgspec.Struct, frozen=True):
     """What became of a claim."""
 
     refused: BitMap64

@@ -25,7 +25,7 @@ class OpenTopic:
 
     def opened(self, number: int) -> Partition | None:
         """None when there is no such partition, or it could not be opened."""
-        slot = self.slots[number] if number < len(self.slots) else None
+        slot = self.slots[number] if 0 <= number < len(self.slots) else None
         return slot if isinstance(slot, Partition) else None
 
     def partition(self, number: int) -> Partition:

@@ -48,7 +48,8 @@ DISK_RESERVE_BYTES: Final = 1 * MIB
 """Kept back in each data directory, so that retention can free space on a full disk."""
 SYNC_THREADS: Final = 2
 FRESH_BLOCK_BYTES: Final = 32 * KIB
-"""A block of at most this size is kept in memory until the next one, or the next sync, if somebody waits for it."""
+"""A block of at most this size is kept in memory until the next one, or the next sync, if somebody waits for it: one a
+log."""
 BEGIN_SYNC_BYTES: Final = 1 * MIB
 """What is appended to a log between two syncs goes to the disk in pieces of this size. Left to the sync, all of it goes
 at once, and appends wait behind it."""

@@ -152,6 +152,7 @@ class SyncDriver:
                     log = next((log for log in logs if log not in self._busy), None)
                     if log is not None:
                         del logs[log]
+                        self._grown.pop(log, None)  # a sync does all of it
                         self._busy.add(log)
                         return log, whole
                 wait = self._later[0][0] - now if self._later else threading.TIMEOUT_MAX

@@ -7,7 +7,7 @@ time syncs, truncates or exchanges segments (`_maintenance`, always taken second
 no clock and starts no thread: `on_dirty` asks whoever drives it to call `sync` in time, or at once when a segment
 rolled or somebody waits (`hasten`); `on_grown` to call `begin_sync` meanwhile.
 
-Order of a publication, which readers rely on: bytes in the file, indexes and views, segment size and end,
+Order of a publication, which readers rely on: bytes in the file, indexes and views, segment size and end, `fresh`,
 `written`.
 """
 
@@ -30,6 +30,7 @@ from goqueue.model.errors import (
     DiskFull,
     InvalidRequest,
     OffsetOutOfRange,
+    Unavailable,
 )
 from goqueue.model.record import Producer, Record
 from goqueue.model.settings import Fsync, LogSettings
@@ -396,8 +397,8 @@ class Log:
         with self._maintenance:
             self._ending.check()
             self._requested = self._urgent = False  # before looking at the tail: who comes after it asks again
-            self.fresh = None
             tail = self._tail
+            self.fresh = None  # after the look: what comes between the two may be sealed here, and cleaned after that
             unsealed = self._catalogue.unsealed()
             with self.or_fail("fsync"):
                 self._flusher.flush(unsealed, tail.synced)
@@ -411,8 +412,11 @@ class Log:
         with self._maintenance:
             self._ending.check()
             segment = self._tail.segment
-            with self.or_fail("opening a segment"), self.files.use(segment.key) as file:
-                file.begin_sync(segment.synced_size)
+            try:
+                with self.files.use(segment.key) as file:
+                    file.begin_sync(segment.synced_size)
+            except (OSError, Unavailable):  # it could not be opened now
+                pass
 
     def hasten(self) -> None:
         """Somebody waits for what is written by now to become durable: ask for a sync at once, whatever the mode."""

@@ -1,6 +1,7 @@
 """Polling: what wakes a poll that waits, what it takes, in which turn, and what is given back."""
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -8,11 +9,21 @@ from typing import Any
 
 import pytest
 
+from goqueue.broker.parks import Parks
 from goqueue.model import limits
-from goqueue.model.errors import DiskFull, InvalidRequest, StorageFailed, UnknownGroup, UnknownMember
-from goqueue.model.groups import Place
+from goqueue.model.errors import (
+    DamagedData,
+    DiskFull,
+    InvalidRequest,
+    LogClosed,
+    StorageFailed,
+    UnknownGroup,
+    UnknownMember,
+)
+from goqueue.model.groups import Mode, Place
 from goqueue.model.record import Record
 from goqueue.storage.cleaner import clean
+from goqueue.storage.store import Store
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.loop import turns
 from tests.unit.broker.brokers import T0, block
@@ -485,6 +496,82 @@ def test_a_topic_that_is_deleted_while_it_is_read_does_not_take_the_others_messa
             assert reads == 1
 
     run_timed(go())
+
+
+def test_a_topic_that_was_deleted_during_a_poll_is_not_delivered_from_while_its_files_are_still_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members that share partitions own none, so nothing of theirs is taken away with it."""
+    remove_log, go_on = Store.remove_log, threading.Event()
+
+    def remove_later(store: Store, name: str) -> None:
+        go_on.wait(20)
+        remove_log(store, name)
+
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            for topic in ("orders", "bills"):
+                await to.create(topic)
+                to.put(topic, topic=topic)
+            member = (await to.join("worker", "orders", "bills", mode=Mode.SHARED)).member_id
+            await to.broker.sidecars.made(to.partition(topic="orders"))
+            read = to.broker.reader.read
+
+            async def interrupted(*arguments: Any, **more: Any) -> Any:
+                chunk = await read(*arguments, **more)
+                if "bills" in to.broker.topics.by_name:
+                    await to.delete("bills")
+                return chunk
+
+            read_slowly(to, monkeypatch, interrupted)
+            monkeypatch.setattr(Store, "remove_log", remove_later)
+            polled = await to.take(member)
+            assert texts(polled) == ["orders"]
+            assert to.member(member).unreadable == {}
+            go_on.set()
+            await to.broker.topics.finish()
+            assert list((tmp_path / "logs").glob("bills*")) == []
+
+    run_timed(go())
+
+
+async def waits_while(to: Consumers, member: str, happens: Callable[[], object], turns_each: int = 3) -> int:
+    """How often a poll that is parked waits anew while something happens again and again."""
+    waits = 0
+    wait = Parks.wait
+
+    async def counted(*arguments: Any) -> bool:
+        nonlocal waits
+        waits += 1
+        return await wait(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Parks, "wait", counted)
+        waiting = await to.parked(member)
+        for _ in range(20):
+            happens()
+            await turns(turns_each)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    return waits
+
+
+def test_a_poll_is_not_woken_by_a_partition_that_it_is_given_nothing_of(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        await to.texts(member)
+        to.partition(0).sidecar_damage = DamagedData("planted")
+        assert await waits_while(to, member, lambda: to.put("x", partition=0)) == 1
+
+    consume(tmp_path, scenario, partitions=2)
+
+
+def test_a_poll_beside_a_log_that_has_failed_waits_and_does_not_spin(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        await to.texts(member)
+        to.partition(0).log.written.fail(LogClosed("planted"))
+        assert await waits_while(to, member, lambda: None) == 1
+
+    consume(tmp_path, scenario, partitions=2)
 
 
 def test_a_disk_that_fills_up_half_way_does_not_take_messages_with_it(

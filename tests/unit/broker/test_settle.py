@@ -1,16 +1,18 @@
 """Settling single messages by their handles: ack, nack, reject, extend, release; which handles are good, and when."""
 
 import asyncio
+import gc
 from functools import partial
 from pathlib import Path
 
 import pytest
+from pyroaring import BitMap64
 
-from goqueue.broker.settle import Fate
+from goqueue.broker.settle import ACK, Claim, Fate
 from goqueue.delivery.handles import Handle
 from goqueue.model.errors import DiskFull, GoQueueError, StaleHandle
 from goqueue.model.groups import Mode, Place
-from goqueue.model.names import GroupNumber
+from goqueue.model.names import GroupNumber, TopicId
 from goqueue.model.settings import Fsync
 from goqueue.model.topic import Backoff
 from tests.support.faulty_disk import FaultyDisk
@@ -851,5 +853,17 @@ def test_a_message_with_headers_and_lane_is_the_same_when_it_comes_again(tmp_pat
         await to.pass_by(1000)
         again = await to.poll(member)
         assert [bytes(row.chunk.data) for row in first.rows] == [bytes(row.chunk.data) for row in again.rows]
+
+    consume(tmp_path, scenario)
+
+
+def test_what_was_refused_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def scenario(to: Consumers, member: str) -> None:
+        for _ in range(50):
+            (outcome,), _ = to.broker.settlement.settle(ACK, [Claim(GroupNumber(999), TopicId(1), 0, 5, BitMap64([1]))])
+            assert isinstance(outcome.error, StaleHandle)
+        del outcome
+        gc.collect()
+        assert not [found for found in gc.get_objects() if isinstance(found, StaleHandle)]
 
     consume(tmp_path, scenario)

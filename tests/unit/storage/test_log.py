@@ -23,6 +23,7 @@ from goqueue.model.errors import (
     Quarantined,
     StaleEpoch,
     StorageFailed,
+    Unavailable,
 )
 from goqueue.model.record import Extension, Lane, Producer, Record
 from goqueue.model.settings import Fsync, LogSettings
@@ -728,6 +729,23 @@ def test_a_block_that_was_dropped_or_cleaned_away_is_not_read_from_memory(tmp_pa
     log.truncate_prefix(2)
     with pytest.raises(OffsetOutOfRange):
         log.read(1, max_bytes=limits.MIB)
+
+
+@pytest.mark.parametrize("error", [OSError("planted"), Unavailable("planted")])
+def test_a_file_that_cannot_be_opened_to_begin_with_it_fails_nothing(
+    tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise error
+
+    log = open_log(tmp_path)
+    put(log, message(0))
+    with monkeypatch.context() as patch:
+        patch.setattr(log.files, "acquire", refuse)
+        log.begin_sync()
+    put(log, message(1))
+    log.sync()
+    assert log.durable.value == 2
 
 
 def test_of_a_log_that_is_closed_nothing_is_begun(tmp_path: Path) -> None:
