@@ -192,7 +192,7 @@ class ConsumerCore:
         )
         self._leases = Leases(
             self._settling,
-            self.stock.held,
+            self.stock,
             visibility_s=None if visibility_ms is None else visibility_ms / 1000,
         )
         fields = {
@@ -274,6 +274,14 @@ class ConsumerCore:
 
     async def _more(self) -> None:
         """Wait until there is something to hand out. Of several who wait one may be faster: look again."""
+        self.stock.wake()
+        self.stock.waiting += 1
+        try:
+            await self._wait_for_more()
+        finally:
+            self.stock.waiting -= 1
+
+    async def _wait_for_more(self) -> None:
         while not self.stock.has_rest:
             if self._failure is not None:
                 raise repeat(self._failure) from self._failure.__cause__

@@ -33,6 +33,8 @@ LEAVE_S: Final = 5.0
 """How long who leaves waits for a broker that is away, to give back what was not handed out: else it was tried."""
 JOIN_S: Final = 0.2
 """How long who leaves while it joins waits for the answer: the broker may have counted it in already."""
+BEAT_S: Final = 1.0
+"""How often a member that does not poll asks for news: others wait for what it is to give up."""
 LOOK_S: Final = 15.0
 """How often it is looked whether the topics are still there."""
 MAX_NOT_UNDERSTOOD: Final = 3
@@ -187,11 +189,18 @@ class Membership:
             await asyncio.sleep(0)
 
     async def keep_beating(self) -> None:
-        """Say that the member is there while it does not poll, because it has enough or is paused."""
+        """Say that the member is there while it does not poll, because it has enough or is paused.
+
+        Not for a program that has not come for messages for long: its partitions are for others then, unless it has
+        something that is looked after.
+        """
         while True:
-            await asyncio.sleep(self.session_s / 4)
-            member = self.member
-            if member is None or self._loop.time() - self._heard_at < self.session_s / 4:
+            beat_s = min(BEAT_S, self.session_s / 4)
+            await asyncio.sleep(beat_s / 2)
+            member, silent_s = self.member, self._loop.time() - self._heard_at
+            if member is None or silent_s < (self.session_s / 4 if self._is_polling else beat_s):
+                continue
+            if self._stock.is_asleep and not self._stock.has_kept:
                 continue
             try:
                 member.connection = await self._link.get()

@@ -2,7 +2,8 @@
 
 More is wanted for as long as the stock is at or below half of its bounds, in messages and in bytes, so a consumer that
 stops reading stops the broker's sending. The row that is being handed out comes on top of that, so that the next one
-comes meanwhile. What is not wanted any more is given back as if it had never been delivered.
+comes meanwhile. What is not wanted any more is given back as if it had never been delivered: also all of it when nobody
+has come for it for long; then nothing more is taken in until somebody does.
 
 It does nothing by itself, knows no broker and no event loop, and does not wait: `on_stored` and `on_room` say that
 waiting may have an end.
@@ -22,8 +23,9 @@ class Stock:
     """`row` and `next` are what is being handed out, and how far; whoever hands out single messages moves `next` on."""
 
     __slots__ = (
-        "_is_shut", "_keep_handed_out", "_kept", "_max_bytes", "_max_messages", "_on_room", "_on_stored", "_paused",
-        "_return", "_rows", "_sought", "bytes", "lock", "messages", "next", "row", "seeks",
+        "_advanced", "_is_shut", "_keep_handed_out", "_kept", "_max_bytes", "_max_messages", "_on_room", "_on_stored",
+        "_paused", "_return", "_rows", "_sought", "bytes", "is_asleep", "lock", "messages", "next", "row", "seeks",
+        "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +56,12 @@ class Stock:
         """By topic, and partition unless all were moved: by which seek. What polls of before bring is not wanted."""
         self._paused = False
         self._is_shut = False
+        self._advanced = 0
+        """Counts the rows that are handed out."""
+        self.waiting = 0
+        """How many wait for a message."""
+        self.is_asleep = False
+        """Nobody has come for messages for long."""
         self.lock: AbstractContextManager[object] = nullcontext()
         """Held while the row that is being handed out is taken away, for who hands out in another thread."""
 
@@ -61,7 +69,9 @@ class Stock:
 
     @property
     def wants_more(self) -> bool:
-        return not self._paused and self.messages * 2 <= self._max_messages and self.bytes * 2 <= self._max_bytes
+        if self._paused or self.is_asleep:
+            return False
+        return self.messages * 2 <= self._max_messages and self.bytes * 2 <= self._max_bytes
 
     @property
     def is_low(self) -> bool:
@@ -76,7 +86,7 @@ class Stock:
     def store(self, rows: list[Row], seeks: int) -> None:
         """What was asked for after so many seeks."""
         for row in rows:
-            if self._paused or self._was_sought(row, seeks):
+            if self._paused or self.is_asleep or self._was_sought(row, seeks):
                 self.give_back(row)
                 continue
             self._rows.append(row)
@@ -119,6 +129,7 @@ class Stock:
             if len(row.settled) < len(row):  # else all of it was lost while it was in stock
                 if self._keep_handed_out:
                     self._kept[row] = None
+                self._advanced += 1
                 with self.lock:
                     self.row, self.next = row, 0
                 return row
@@ -170,6 +181,32 @@ class Stock:
         if offsets:
             self._return(row, offsets)
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Another one whenever something was handed out, or is about to be."""
+        return self._advanced, self.next
+
+    @property
+    def left(self) -> int:
+        """How many messages are here that others could have."""
+        return self.messages + (len(self.row) - self.next if self.row is not None else 0)
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether something was handed out that is to be looked after."""
+        return bool(self._kept)
+
+    def sleep(self) -> None:
+        """Give everything back, and take nothing in until somebody comes."""
+        self.is_asleep = True
+        self.clear()
+
+    def wake(self) -> None:
+        """Somebody came."""
+        if self.is_asleep:
+            self.is_asleep = False
+            self._on_room()
+
     def seek(self, topic: str, partition: int | None) -> None:
         """The group was moved, in one partition or in all of a topic: what came from where it was is not wanted."""
         self.seeks += 1
@@ -183,6 +220,7 @@ class Stock:
 
     def resume(self) -> None:
         self._paused = False
+        self._advanced += 1  # who resumes means to come
         self._on_room()
         self._on_stored()
 

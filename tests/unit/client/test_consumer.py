@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from goqueue.client import leases as leases_module
 from goqueue.client import membership, topics
 from goqueue.client.client import AsyncClient
 from goqueue.client.connection import Connection
@@ -1354,5 +1355,97 @@ def test_a_group_is_moved_with_all_that_it_holds(tmp_path: Path) -> None:
                     place: dict[str, Any] = {"to": "latest"} if name == "partition" else {}
                     with pytest.raises(InvalidRequest, match=rf"^{name} is {junk}; it is "):
                         await consumer.seek("orders", **{**place, name: junk})
+
+    run(go())
+
+
+# --- programs that do not come for messages
+
+
+def hurried(consumer: AsyncConsumer, monkeypatch: pytest.MonkeyPatch) -> AsyncConsumer:
+    """Have it notice soon that nobody comes."""
+    monkeypatch.setattr(leases_module, "MIN_IDLE_S", 0.0)
+    consumer._leases._shorter.set()
+    return eager(consumer)
+
+
+@pytest.mark.parametrize("mode", ["shared", "key"])
+def test_what_is_in_stock_of_a_program_that_hangs_goes_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    async def go() -> None:
+        async with staged(tmp_path) as stage:
+            await stage.publish(*numbers(0, 100))
+            async with stage.consumer(mode=mode) as hanging, stage.consumer(mode=mode) as working:
+                (first,) = await take(hurried(hanging, monkeypatch), 1)
+                others = await take(working, 99)
+                assert sorted(texts([first, *others]), key=int) == numbers(0, 100)
+                assert "99 that wait in its stock go back" in caplog.text
+                for message in (first, *others):
+                    await message.ack()
+                await hanging.flush()
+                await working.close()
+                await stage.publish("last")
+                (message,) = await take(hanging, 1)
+                assert (message.value, message.delivery_count) == (b"last", 1), "it was asleep, and comes again"
+
+    run(go())
+
+
+def test_who_waits_or_takes_messages_is_not_taken_for_one_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def go() -> None:
+        async with staged(tmp_path) as stage, stage.consumer() as consumer:
+            hurried(consumer, monkeypatch)
+            waiting = asyncio.ensure_future(take(consumer, 1))
+            await asyncio.sleep(0.5)
+            await stage.publish(*numbers(0, 30))
+            assert texts(await waiting) == ["0"]
+            for number in range(1, 30):
+                assert texts(await take(consumer, 1)) == [str(number)]
+                await asyncio.sleep(0.02)
+            assert "nobody has taken messages" not in caplog.text
+
+    run(go())
+
+
+@pytest.mark.parametrize("auto_extend", [False, True])
+def test_a_program_that_hangs_says_no_longer_that_it_is_there_unless_it_has_something_to_look_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auto_extend: bool
+) -> None:
+    async def go() -> None:
+        calls = watch(monkeypatch)
+        async with staged(tmp_path) as stage:
+            await stage.publish(*numbers(0, 10))
+            async with stage.consumer(auto_extend=auto_extend, prefetch=2) as consumer:
+                (message,) = await take(hurried(often(consumer), monkeypatch), 1)
+                async with asyncio.timeout(20):
+                    while not consumer.stock.is_asleep:
+                        await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)  # a poll that was under way has its answer
+                polls, beats = calls.polls.total(), len(calls.beats)
+                await asyncio.sleep(0.3)
+                assert calls.polls.total() == polls
+                assert (len(calls.beats) > beats) == auto_extend
+                await message.ack(wait=True)
+                assert texts(await take(consumer, 9)) == numbers(1, 10)
+
+    run(go())
+
+
+def test_a_consumer_that_has_enough_soon_hears_what_it_is_to_give_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "BEAT_S", 0.05)
+
+    async def go() -> None:
+        async with staged(tmp_path, partitions=2) as stage:
+            for partition in range(2):
+                await stage.publish(*numbers(0, 10), partition=partition)
+            async with stage.consumer(prefetch=4, session_timeout="10m") as first:
+                await take(first, 1)
+                async with asyncio.timeout(20), stage.consumer(session_timeout="10m") as second:
+                    assert len(await take(second, 10)) == 10
 
     run(go())

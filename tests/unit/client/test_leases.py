@@ -13,6 +13,7 @@ from goqueue.client.link import Link
 from goqueue.client.member import Delivered
 from goqueue.client.messages import Row
 from goqueue.client.settling import SettleQueue
+from goqueue.client.stock import Stock
 from goqueue.model.errors import UnknownTopic
 from goqueue.model.record import Record
 from tests.support.loop import run
@@ -51,7 +52,11 @@ class Extensions:
 
 
 class Shelf:
-    """A row of each topic, as old as is wanted."""
+    """A row of each topic, as old as is wanted. Somebody waits for more."""
+
+    progress = (0, 0)
+    waiting = 1
+    left = 1
 
     def __init__(self, *topics: str, age_s: float) -> None:
         block = memoryview(codec.encode([Record(offset=0, value=b"v")]))
@@ -66,7 +71,7 @@ class Shelf:
 
 
 def leases_of(extensions: Extensions, shelf: Shelf, visibility_s: float | None = None) -> Leases:
-    return Leases(cast(SettleQueue, extensions), shelf.held, visibility_s=visibility_s)
+    return Leases(cast(SettleQueue, extensions), cast(Stock, shelf), visibility_s=visibility_s)
 
 
 def test_each_row_is_extended_by_what_its_own_topic_says() -> None:
