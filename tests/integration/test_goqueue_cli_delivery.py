@@ -224,9 +224,9 @@ def bury(terminal: Terminal, topic: str, count: int) -> None:
 def test_dead_letters_are_listed_and_filtered(terminal: Terminal, topic: str) -> None:
     bury(terminal, topic, 3)
     rows = terminal.rows("dlq", "list", topic, "--limit", "2")
-    assert rows[0] == ["message", "died", "group", "why", "tries", "key", "value"]
-    assert rows[1][0] == f"{topic}:0:0"
-    assert rows[1][2:] == ["undertaker", "rejected: bad", "1", "k", "letter 0"]
+    assert rows[0] == ["letter", "message", "died", "group", "why", "tries", "key", "value"]
+    assert rows[1][:2] == ["0:0", f"{topic}:0:0"]
+    assert rows[1][3:] == ["undertaker", "rejected: bad", "1", "k", "letter 0"]
     assert rows[3][0].startswith("more with --next ")
     rest = terminal.object("dlq", "list", topic, "--next", rows[3][0].rpartition(" ")[2])
     assert [one["value"] for one in rest["messages"]] == ["letter 2"]
@@ -252,6 +252,34 @@ def test_dead_letters_are_redriven(terminal: Terminal, topic: str) -> None:
     assert terminal.object("dlq", "status", page["redrive"])["redriven"] == 3
     assert len(take(terminal, topic, "undertaker")) == 3
     assert terminal.type("dlq", "redrive", topic).stderr == f"note: there are no dead letters of {topic}\n"
+
+
+def test_the_letter_of_the_list_is_the_one_to_redrive(terminal: Terminal, topic: str) -> None:
+    terminal.good("produce", topic, "fine", "broken")
+    terminal.good("consume", topic, "-g", "careful", "-n", "1")
+    terminal.good("consume", topic, "-g", "careful", "--reject", "bad", "-n", "1")
+    assert eventually(lambda: terminal.object("dlq", "list", topic)["messages"])
+    row = terminal.rows("dlq", "list", topic)[1]
+    assert row[:2] == ["0:0", f"{topic}:0:1"]
+    wrong = terminal.type("dlq", "redrive", topic, "--letter", "0:1")
+    assert wrong.stderr == (
+        f"note: there are no dead letters of {topic} like that; --letter takes what goqueue-cli dlq list {topic} has "
+        "below letter, which is not the message's id\n"
+    )
+    assert terminal.type("dlq", "redrive", topic, "--letter", "0:1", "--dry-run").stderr == wrong.stderr
+    assert terminal.type("dlq", "list", topic, "--letter", "0:1").stderr == wrong.stderr
+    page = dict(line for line in terminal.rows("dlq", "redrive", topic, "--letter", row[0], "--wait") if len(line) == 2)
+    assert (page["published"], page["filter"]) == ("1 of 1", "letter 0:0")
+
+
+def test_the_filter_of_a_redrive_is_shown_as_it_is_typed(terminal: Terminal, topic: str) -> None:
+    bury(terminal, topic, 12)
+    letters = [word for number in range(12) for word in ("--letter", f"0:{number}")]
+    words = ("dlq", "redrive", topic, "--reason", "rejected", "-H", "a=b", *letters, "--wait")
+    page = dict(row for row in terminal.rows(*words) if len(row) == 2)
+    assert page["filter"] == (
+        "reason rejected, header a=b, letters 0:0 0:1 0:2 0:3 0:4 0:5 0:6 0:7 0:8 0:9 and 2 more"
+    )
 
 
 def test_a_redrive_is_watched_and_stopped(terminal: Terminal, topic: str) -> None:

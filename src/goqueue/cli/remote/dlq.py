@@ -19,6 +19,7 @@ from goqueue.model.errors import InvalidRequest
 app = group("dlq", "Look at dead letters and publish them again.")
 
 _LOOK_AGAIN_S: Final = 0.2
+_SHOWN_LETTERS: Final = 10
 FILTERS: Final[dict[str, Any]] = {
     "reason": Annotated[
         Literal["rejected", "nacked", "lapsed", "expired"] | None,
@@ -33,7 +34,7 @@ FILTERS: Final[dict[str, Any]] = {
     ],
     "letter": Annotated[
         list[str] | None,
-        option("--letter", "PARTITION:OFFSET", "Only this one of the dead-letter topic; may be given again."),
+        option("--letter", "PARTITION:OFFSET", "Only this one, as dlq list has it below letter; may be given again."),
     ],
 }
 
@@ -65,6 +66,7 @@ def list_letters(topic: Topic, limit: Limit = 50, next: Next = None, **filters: 
     def table(found: dict[str, Any]) -> None:
         rows = [
             (
+                f"{one['partition']}:{one['offset']}",
                 text(one["origin"]["message_id"]),
                 ago(one["died_at"]),
                 text(one["group"]),
@@ -76,9 +78,9 @@ def list_letters(topic: Topic, limit: Limit = 50, next: Next = None, **filters: 
             for one in found["messages"]
         ]
         if not rows:
-            note(f"there are no dead letters of {topic}" + (" like that" if wanted else ""))
+            note(_nothing(topic, wanted))
         else:
-            columns = ("message", "died", "group", "why", "tries", "key", "value")
+            columns = ("letter", "message", "died", "group", "why", "tries", "key", "value")
             print_table(columns, rows, numbers=("tries",), optional=("key", "group"))
         if "next" in found:
             say((f"more with --next {found['next']}", "dim"))
@@ -86,6 +88,14 @@ def list_letters(topic: Topic, limit: Limit = 50, next: Next = None, **filters: 
     show(reply, table)
     if reply["messages"]:
         hint(f"goqueue-cli dlq redrive {topic} --dry-run")
+
+
+def _nothing(topic: str, wanted: dict[str, Any]) -> str:
+    """That no letter was found. Who named some may have taken the numbers of messages."""
+    said = f"there are no dead letters of {topic}" + (" like that" if wanted else "")
+    if "offsets" in wanted:
+        said += f"; --letter takes what goqueue-cli dlq list {topic} has below letter, which is not the message's id"
+    return said
 
 
 def _why(letter: dict[str, Any]) -> str:
@@ -116,10 +126,10 @@ def redrive(
 
     def table(reply: dict[str, Any]) -> None:
         matched = show_count(reply["matched"], "dead letter")
-        if dry_run:
+        if not reply["matched"]:
+            note(_nothing(topic, wanted))
+        elif dry_run:
             say(f"{matched} would be published again")
-        elif reply["id"] is None:
-            note(f"there are no dead letters of {topic}" + (" like that" if wanted else ""))
         else:
             say(f"publishing {matched} again: {reply['id']}")
             hint(f"goqueue-cli dlq status {reply['id']}")
@@ -171,7 +181,19 @@ def _print_redrive(one: dict[str, Any]) -> None:
 
 
 def _filter_words(found: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {text(value)}" for name, value in found.items()) or ABSENT
+    """A filter in the words of its options."""
+    shown = []
+    for name, value in found.items():
+        if name == "offsets":
+            letters = [f"{partition}:{offset}" for partition, offsets in value.items() for offset in offsets]
+            more = len(letters) - _SHOWN_LETTERS
+            words = " ".join(letters[:_SHOWN_LETTERS]) + (f" and {count(more)} more" if more > 0 else "")
+            shown.append(f"{'letters' if len(letters) > 1 else 'letter'} {words}")
+        elif name == "header":
+            shown += [f"header {text(header)}={text(content)}" for header, content in value.items()]
+        else:
+            shown.append(f"{name} {text(value)}")
+    return ", ".join(shown) or ABSENT
 
 
 add(app, list=with_options(list_letters, FILTERS), redrive=with_options(redrive, FILTERS), status=status, cancel=cancel)
