@@ -12,6 +12,7 @@ from tests.docs.markdown import ROOT, blocks
 from tests.unit.cli.remote.test_tree import LEAVES, TREE
 
 PAGE = (ROOT / "docs" / "goqueue-cli.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 WALK = (ROOT / "docs" / "walk.md").read_text(encoding="utf-8")
 PROSE = re.sub(r"^```.*?^```$", "", PAGE, flags=re.DOTALL | re.MULTILINE)
 WORDS = set(re.findall(r"[\w.%-]+", " ".join(re.findall(r"`([^`]+)`", PROSE))))
@@ -37,6 +38,17 @@ def test_every_option_is_there() -> None:
 def test_every_command_is_shown_at_work() -> None:
     shown = " ".join(block.text for page in (PAGE, WALK) for block in blocks(page) if block.language == "bash")
     assert not [" ".join(path) for path in LEAVES if not re.search(rf"goqueue-cli .*?\b{' '.join(path)}\b", shown)]
+
+
+def test_the_walk_can_follow_the_readme_with_the_same_data() -> None:
+    typed = " ".join(block.text for block in blocks(WALK) if block.language == "bash")
+    made = set(re.findall(r"topic create (\S+)", typed)) | set(re.findall(r"--group (\S+)", typed))
+    assert made
+    taken = set(re.findall(r'"name": "([\w-]+)"', README)) | set(re.findall(r"/groups/([\w-]+)", README))
+    assert taken
+    assert not made & taken
+    lists = re.findall(r"schedule list.*", typed)
+    assert [line for line in lists if "--topic" in line] == lists  # there are schedules of the README's
 
 
 def test_every_operation_names_a_command_there_is() -> None:
