@@ -132,6 +132,7 @@ def test_a_port_in_use_is_refused_by_name_and_nothing_stays_open(tmp_path: Path,
         assert refused.value.code == 1
         problem = refused.value.stderr.splitlines()[-1]
         assert f"the {door} door cannot listen at {address}" in problem
+        assert problem.endswith(f"choose another address with --{door}")
         assert "Traceback" not in refused.value.stderr
         assert not (broker.data_dir / ENDPOINTS).exists()
     broker.start()  # the same address and directory: both are free

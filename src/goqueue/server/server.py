@@ -120,7 +120,7 @@ class Server:
         except OSError as error:
             reason = error.strerror or error
             raise Unavailable(
-                f"the {name} door cannot listen at {address}: {reason}; choose another address"
+                f"the {name} door cannot listen at {address}: {reason}; choose another address with --{name}"
             ) from error
 
     def _write_endpoints(self) -> None:
