@@ -4,7 +4,7 @@ A document is one shell script in one scratch directory, with the installed `goq
 what an early block writes a later one can read; `python` blocks with no `bash` block between them are one
 program. `make` works on this repository with the environment that runs the suite: nothing is installed
 again. A `console` or `text` block is for reading only. Of what takes minutes or needs root only the
-existence is checked: see the two tables.
+existence is checked: see the two tables. So it is with `make run` and something behind it.
 """
 
 import os
@@ -58,7 +58,10 @@ PRELUDE = """
 set -euo pipefail
 make() {{
     local argument dry=()
-    if [ "$*" = run ]; then serve; return; fi
+    case "$*" in
+        run) serve; return ;;
+        run\\ *) dry=(-n) ;;  # another broker: one is enough here
+    esac
     for argument in "$@"; do
         case "$argument" in {not_run_here}) dry=(-n) ;; esac
     done
