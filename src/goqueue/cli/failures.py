@@ -34,12 +34,14 @@ _REWORDED: Final = (
     (r"Missing argument '(.*?)'\.?", r"\1 is missing"),
     (r"Missing option '(.*?)'\.?", r"\1 is missing"),
     (r"Missing command\.?", "which command?"),
-    (r"No such option: (\S+)(.*)", r"there is no option \1\2"),
-    (r"No such command '(.*?)'\.?(.*)", r"there is no command '\1'\2"),
+    (r"No such option: (\S+)", r"there is no option \1"),
+    (r"No such command (.*?)\.?", r"there is no command \1"),
     (r"Option '?(\S+?)'? requires an argument\.?", r"\1 needs a value"),
     (r"Got unexpected extra argument\S* \((.*)\)", r"what is \1 for? There is one thing too many"),
 )
 """What the parser says, in the words of everything else here."""
+_NEAR: Final = re.compile(r"(.*?)(?:\.? Did you mean (.*)\?| \(Possible options: (.*)\))")
+"""What it says, and the names that may have been meant."""
 _MISTYPED: Final = re.compile(r"Invalid value for ['\"]*([^'\"/:]+)['\"]*(?: / [^:]*)?: (.*)")
 """What it says of a value: of which option, by all its names, and what is wrong with it."""
 _CHOICES: Final = re.compile(r"(?:Value error, )?('.*?') is not (one of .*)")
@@ -146,10 +148,17 @@ def _usage(error: Exception) -> str | None:
     else:
         text = _reworded(text)
     context = getattr(error, "ctx", None)
-    return f"{text.rstrip('.')}; see {context.command_path} --help" if context is not None else text
+    if context is None:
+        return text
+    return f"{text.rstrip('.')}{' See' if text.endswith('?') else '; see'} {context.command_path} --help"
 
 
 def _reworded(text: str) -> str:
+    near = _NEAR.fullmatch(text)
+    if near is not None:
+        names = [name.strip("'") for name in (near[2] or near[3]).split(", ")]
+        meant = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        return f"{_reworded(near[1])}; did you mean {meant}?"
     for pattern, words in _REWORDED:
         reworded, found = re.subn(f"^{pattern}$", words, text)
         if found:

@@ -73,7 +73,9 @@ def test_a_directory_on_the_way_to_a_log_is_no_log(person: Person) -> None:
         (["log", "cat", "a", "--colour"], "there is no option --colour; see goqueue log cat --help"),
         (["log", "cat", "a", "--limit"], "--limit needs a value"),
         (["log", "append", "a", "--fsync", "x"], "--fsync is 'x'; it must be one of 'none', 'interval', 'every'"),
+        (["log", "cat", "a", "--limt"], "there is no option --limt; did you mean --limit? See goqueue log cat --help"),
         (["log", "dog"], "there is no command 'dog'; see goqueue log --help"),
+        (["log", "cta"], "there is no command 'cta'; did you mean cat? See goqueue log --help"),
         (["log", "list", "--data-dir", ""], "--data-dir is empty"),
     ],
 )

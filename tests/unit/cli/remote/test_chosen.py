@@ -95,7 +95,9 @@ def test_a_negative_number_is_no_offset(terminal: Terminal, place: str) -> None:
 
 
 def test_what_was_mistyped_is_guessed(terminal: Terminal) -> None:
-    assert "did you mean 'topic'?" in terminal.bad("topc", code=2).lower()
+    assert terminal.bad("topc", code=2) == "there is no command 'topc'; did you mean topic? See goqueue-cli --help"
+    crate = "there is no command 'crate'; did you mean create or alter? See goqueue-cli topic --help"
+    assert terminal.bad("topic", "crate", "foo", code=2) == crate
     assert "there is no option --partition" in terminal.bad("topic", "list", "--partition", "1", code=2)
     assert "TOPIC is missing" in terminal.bad("topic", "describe", code=2)
 
