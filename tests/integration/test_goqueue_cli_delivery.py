@@ -94,6 +94,23 @@ def test_what_is_nacked_comes_again_and_what_is_rejected_does_not(terminal: Term
     assert (letter["reason"], letter["detail"]) == ("rejected", "cannot be read")
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_is_nacked_for_the_last_time_is_said_to_be_dead(terminal: Terminal, topic: str, kept: bool) -> None:
+    terminal.good("topic", "alter", topic, "--max-retries", "1", "--dlq" if kept else "--no-dlq")
+    terminal.good("produce", topic, "a", "b", "c")
+    words = ("consume", topic, "-g", "last", "--wait", "50ms", "--nack-delay", "1ms", "-n")
+    assert terminal.type(*words, "1").stderr == "note: 1 message, given back\n"
+    said = terminal.type(*words, "5").stderr
+    where = f"in {topic}.dlq" if kept else "dropped"
+    assert said == f"note: 5 messages, given back; 3 of them failed too often and are {where} now\n"
+    terminal.good("produce", topic, "d")
+    assert len(take(terminal, topic, "last", "--nack-delay", "1ms", "-n", "1")) == 1
+    handle = terminal.good("consume", topic, "-g", "last", "--no-ack", "-n", "1", "--format", "%r").strip()
+    ended = f"{topic}.dlq" if kept else "nowhere"
+    said = terminal.good("message", "nack", handle)
+    assert said == f"{handle.rpartition(':')[0]} failed too often, went to {ended}\n"
+
+
 def test_a_group_begins_where_it_is_told_to(terminal: Terminal, topic: str) -> None:
     terminal.good("produce", topic, "a", "b", "c")
     assert take(terminal, topic, "late", "--start", "latest") == []
@@ -277,9 +294,7 @@ def test_the_filter_of_a_redrive_is_shown_as_it_is_typed(terminal: Terminal, top
     letters = [word for number in range(12) for word in ("--letter", f"0:{number}")]
     words = ("dlq", "redrive", topic, "--reason", "rejected", "-H", "a=b", *letters, "--wait")
     page = dict(row for row in terminal.rows(*words) if len(row) == 2)
-    assert page["filter"] == (
-        "reason rejected, header a=b, letters 0:0 0:1 0:2 0:3 0:4 0:5 0:6 0:7 0:8 0:9 and 2 more"
-    )
+    assert page["filter"] == ("reason rejected, header a=b, letters 0:0 0:1 0:2 0:3 0:4 0:5 0:6 0:7 0:8 0:9 and 2 more")
 
 
 def test_a_redrive_is_watched_and_stopped(terminal: Terminal, topic: str) -> None:

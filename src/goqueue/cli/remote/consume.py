@@ -14,7 +14,7 @@ from goqueue.cli.remote.chosen import OutputFormat, add, output, single
 from goqueue.cli.remote.message_rows import MessageTable, Template
 from goqueue.cli.remote.names import Topic, groups, option
 from goqueue.cli.remote.reading import Range, find_undecided, read
-from goqueue.cli.remote.showing import hint, print_data, seconds
+from goqueue.cli.remote.showing import count, hint, print_data, seconds, text
 from goqueue.cli.remote.taking import Outcome, Terms, take
 from goqueue.cli.remote.typed import check_number, typed_duration, typed_time
 from goqueue.model import limits
@@ -219,13 +219,19 @@ def _take(group: str, topic: str, terms: Terms, show: Show) -> None:
         ended = not terms.follow
     finally:
         if output() is OutputFormat.TABLE:
-            _conclude(outcome.taken, terms.settle, terms.wait_s if ended else None, group)
+            _conclude(outcome, terms.settle, terms.wait_s if ended else None, group)
     if outcome.refused:
         raise typer.Exit(FAILED)
 
 
-def _conclude(taken: int, settle: str | None, wait_s: float | None, group: str) -> None:
+def _conclude(outcome: Outcome, settle: str | None, wait_s: float | None, group: str) -> None:
+    taken = outcome.taken
     done = {"ack": "acked", "nack": "given back", "reject": "rejected", None: "not settled"}[settle]
+    if outcome.dead:
+        where = "dropped" if outcome.dlq_topic is None else f"in {text(outcome.dlq_topic)}"
+        done += (
+            f"; {count(outcome.dead)} of them failed too often and {'is' if outcome.dead == 1 else 'are'} {where} now"
+        )
     if taken:
         note(f"{show_count(taken, 'message')}, {done}")
     elif wait_s is not None:

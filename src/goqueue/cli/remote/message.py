@@ -59,10 +59,16 @@ def nack(
     _settle(
         "nack" if group is None else "group_nack",
         handles,
-        lambda done: f"comes again {when(done.get('visible_at'))}",
+        lambda done: (
+            f"comes again {when(done['visible_at'])}" if done["requeued"] else f"failed too often, {_end(done)}"
+        ),
         group=group,
         delay=delay,
     )
+
+
+def _end(done: dict[str, Any]) -> str:
+    return f"went to {text(done.get('dlq_topic', 'nowhere'))}"
 
 
 def release(handles: Handles) -> None:
@@ -75,7 +81,7 @@ def reject(
     reason: Annotated[str, option("--reason", "TEXT", "Why; it stands in the dead letter.")] = "",
 ) -> None:
     """Give messages up: they go to the dead-letter topic."""
-    _settle("reject", handles, lambda done: f"went to {text(done.get('dlq_topic', 'nowhere'))}", reason=reason)
+    _settle("reject", handles, _end, reason=reason)
 
 
 def extend(

@@ -32,11 +32,14 @@ class Terms(NamedTuple):
 
 
 class Outcome:
-    """How many were taken, and how many of those could not be settled."""
+    """How many were taken, how many of those could not be settled, and how many were given back for the last time."""
 
     def __init__(self) -> None:
         self.taken = 0
         self.refused = 0
+        self.dead = 0
+        self.dlq_topic: str | None = None
+        """Where the dead ones are, if they are kept."""
 
 
 class _Member:
@@ -59,16 +62,16 @@ class _Member:
         self.held = reply["messages"]
         return self.held
 
-    async def settle(self, operation: str, **fields: Any) -> list[str]:
-        """Of all it holds; gives why some were refused. What is stale when it is asked again may be done."""
+    async def settle(self, operation: str, **fields: Any) -> list[dict[str, Any]]:
+        """What became of all it holds. What is stale when it is asked again may be done, and is left out."""
         handles = [message["receipt_handle"] for message in self.held]
         lost = self._broker.lost_answers
         reply = await self._broker.call(operation, receipt_handles=handles, **fields)
         self.held = []
-        refusals = [result for result in reply["results"] if "error" in result]
+        results: list[dict[str, Any]] = reply["results"]
         if self._broker.lost_answers > lost:
-            refusals = [result for result in refusals if result["code"] != StaleHandle.code]
-        return [result["error"] for result in refusals]
+            results = [result for result in results if result.get("code") != StaleHandle.code]
+        return results
 
     async def leave(self) -> None:
         """Whoever is not in the group any more has left it. It does not wait for a broker that is away."""
@@ -113,7 +116,11 @@ async def take(
             finish_output()  # only what was printed is done
             outcome.taken += len(messages)
             if terms.settle is not None:
-                refused = await member.settle(terms.settle, **terms.settle_fields)
+                results = await member.settle(terms.settle, **terms.settle_fields)
+                dead = [result for result in results if result.get("requeued") is False]
+                outcome.dead += len(dead)
+                outcome.dlq_topic = next((one["dlq_topic"] for one in dead if "dlq_topic" in one), outcome.dlq_topic)
+                refused = [result["error"] for result in results if "error" in result]
                 outcome.refused += len(refused)
                 if refused:
                     complain(f"{show_count(len(refused), 'message')} could not be settled: {refused[0]}")
