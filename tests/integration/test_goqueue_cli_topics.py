@@ -122,6 +122,12 @@ def test_a_topic_that_is_there_is_a_conflict_unless_that_is_fine(terminal: Termi
     terminal.good("topic", "create", "twice")
     assert "there is a topic 'twice' already" in terminal.bad("topic", "create", "twice")
     assert terminal.good("topic", "create", "twice", "--if-missing") == "twice is there already\n"
+    assert terminal.type("topic", "create", "twice", "--if-missing", "-p", "3").stderr == ""
+    other = terminal.type("topic", "create", "twice", "--if-missing", "-p", "7")
+    assert (other.exit_code, other.stdout) == (0, "twice is there already\n")
+    assert other.stderr == "note: it has 3 partitions, not 7; topic add-partitions gives it more\n"
+    fewer = terminal.type("topic", "create", "twice", "--if-missing", "-p", "2")
+    assert fewer.stderr == "note: it has 3 partitions, not 2\n"
 
 
 def test_an_unknown_topic_is_guessed(terminal: Terminal) -> None:

@@ -32,10 +32,18 @@ def create(
     fields = asked_settings(settings)
     if if_missing and topic in ask("list_topics")["topics"]:
         show({"name": topic, "created": False}, lambda _: say(f"{topic} is there already"))
+        if partitions is not None:
+            _note_partitions(ask("describe_topic", topic=topic)["partitions"], partitions)
         return
     reply = ask("create_topic", name=topic, num_partitions=partitions, **fields)
     show(reply, lambda made: say(f"created {made['name']} with {show_count(made['partitions'], 'partition')}"))
     hint(f"goqueue-cli produce {topic} 'two apples' --key alice")
+
+
+def _note_partitions(there: int, wanted: int) -> None:
+    if there != wanted:
+        more = "; topic add-partitions gives it more" if there < wanted else ""
+        note(f"it has {show_count(there, 'partition')}, not {wanted}{more}")
 
 
 def list_topics(
