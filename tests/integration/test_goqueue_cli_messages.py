@@ -66,6 +66,17 @@ def test_many_lines_get_a_summary(terminal: Terminal, topic: str) -> None:
     assert values(terminal, topic, "--from-offset", "99998") == ["line 49998", "line 49999"]
 
 
+def test_input_that_is_empty_is_said_to_be(terminal: Terminal, topic: str, tmp_path: Path) -> None:
+    said = f"note: there was nothing to read; nothing was published to {topic}\n"
+    found = terminal.type("produce", topic, stdin="")
+    assert (found.exit_code, found.stdout, found.stderr) == (0, "", said)
+    (tmp_path / "empty").touch()
+    assert terminal.type("produce", topic, "--file", str(tmp_path / "empty"), "--lines").stderr == said
+    counted = terminal.type("produce", topic, "-o", "json", stdin="")
+    assert (counted.stdout[:-1].count("\n"), counted.stderr) == (0, "")
+    assert '"messages":0' in counted.stdout
+
+
 def test_lines_may_have_keys(terminal: Terminal, topic: str) -> None:
     terminal.good("produce", topic, "--key-separator", ":", stdin="alice:two: apples\nbob:\n")
     terminal.good("produce", topic, "-K", r"\t", stdin="carol\tplum\n")

@@ -90,6 +90,8 @@ def produce(
                 raise typer.Exit(FAILED) from None
             raise
         _conclude(tally, named)
+        if not tally.taken and output() is OutputFormat.TABLE:
+            note(f"there was nothing to read; nothing was published to {topic}")
     except OutputFailed as error:
         if error.reader_left or not tally.sent:
             raise
