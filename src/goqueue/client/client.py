@@ -60,7 +60,7 @@ class AsyncClient(AsyncAdministration):
             call_timeout_s=to_seconds("request_timeout", request_timeout, least_ms=1),
         )
         self.client_id = client_id
-        self._link = Link(self._endpoint)
+        self._link = self.new_link()
         self._parts: list[Part] = []
         """Producers, consumers and readers that were made here and may be open."""
         self._closed = False
@@ -203,7 +203,7 @@ class AsyncClient(AsyncAdministration):
 
     def new_link(self) -> Link:
         """Another connection to the same broker."""
-        return Link(self._endpoint)
+        return Link(self._endpoint, tells=True)
 
     def adopt(self, part: PartT) -> PartT:
         """It is closed with this client, unless it was before."""

@@ -335,6 +335,29 @@ def test_whatever_is_decided_and_sought_only_errors_of_this_tree_are_raised(tmp_
     assert refused, "it was settled twice, and that is all"
 
 
+def test_each_lost_connection_of_a_client_is_told_and_none_that_was_closed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def go() -> None:
+        async with running_server(tmp_path) as server, AsyncClient(server.endpoints["wire"]) as client:
+            await client.create_topic("orders")
+            async with client.producer() as producer, client.reader("orders") as reader:
+                await producer.send("orders", "x")
+                for link in (client._link, producer._usual.blocks._link, reader._link):
+                    assert caplog.messages == []
+                    connection = await link.get()
+                    ended = asyncio.Event()
+                    connection.when_ended(ended.set)
+                    connection.abort("a test")
+                    await ended.wait()
+                    await link.get()
+                    assert [each.levelname for each in caplog.records] == ["WARNING"]
+                    caplog.clear()
+        assert caplog.messages == []
+
+    run(go())
+
+
 def test_a_client_belongs_to_one_event_loop(tmp_path: Path) -> None:
     made: list[AsyncClient] = []
 
