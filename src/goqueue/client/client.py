@@ -184,9 +184,10 @@ class AsyncClient(AsyncAdministration):
     ) -> AsyncReader:
         """Messages of a topic without a group, delayed ones included; nothing is settled.
 
-        Ends where the topic ends now, or at `to_time`; with `follow` it goes on. What was published in a transaction
-        is read once it is committed, and what came behind it in its partition not before; with `isolation`
-        read_uncommitted everything is read at once, and what was aborted too.
+        Ends where the topic ends now, or at `to_time`; with `follow` it goes on. A `from_offset` past the end of every
+        partition is refused when reading begins, with OffsetOutOfRange. What was published in a transaction is read
+        once it is committed, and what came behind it in its partition not before; with `isolation` read_uncommitted
+        everything is read at once, and what was aborted too.
         """
         made = AsyncReader(
             self.new_link(),
