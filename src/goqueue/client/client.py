@@ -227,6 +227,7 @@ class AsyncClient(AsyncAdministration):
 
     async def _end(self, *, in_a_hurry: bool) -> None:
         """One that cannot be closed keeps no other open: the first error is raised when all of them were."""
+        self._link.check_loop()
         self._closed = True
         failures: list[BaseException] = []
         try:

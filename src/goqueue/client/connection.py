@@ -82,6 +82,11 @@ class Connection:
         """Why this connection is of no more use; None while it is."""
         return self._exchange.failure
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left to close."""
+        return self._exchange.closed.done()
+
     def when_ended(self, tell: Callable[[], object]) -> None:
         """Call this when the connection has ended, for whatever reason."""
         self._exchange.closed.add_done_callback(lambda _: tell())

@@ -51,6 +51,14 @@ def backoff_s(failures: int, base_s: float = BACKOFF_S) -> float:
     return min(MAX_BACKOFF_S, base_s * float(1 << min(failures - 1, 16))) * random.uniform(0.5, 1.0)
 
 
+def check_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """InvalidRequest when another one is running: what is awaited there would never be heard of."""
+    if loop is not asyncio.get_running_loop():
+        raise InvalidRequest(
+            "a client belongs to one event loop; make another one in each asyncio.run, and close it there"
+        )
+
+
 class Link:
     """Used from one event loop, by any number of tasks."""
 
@@ -67,10 +75,10 @@ class Link:
     async def get(self) -> Connection:
         """The connection; made now if there is none that works."""
         connection = self._connection
-        if connection is not None and connection.failure is None and connection.loop is asyncio.get_running_loop():
-            return connection
-        if connection is not None and connection.loop is not asyncio.get_running_loop():
-            raise InvalidRequest("a client belongs to one event loop; make another one in each asyncio.run")
+        if connection is not None:
+            check_loop(connection.loop)
+            if connection.failure is None:
+                return connection
         async with self._connecting:
             if self._closed:
                 raise Unavailable("this client is closed; make another one")
@@ -167,6 +175,12 @@ class Link:
 
     async def close(self, patience_s: float = CLOSE_TIMEOUT_S) -> None:
         """Let what was sent leave, for so long."""
+        self.check_loop()
         self._closed = True
-        if self._connection is not None:
+        if self._connection is not None and not self._connection.ended:
             await self._connection.close(patience_s)
+
+    def check_loop(self) -> None:
+        """InvalidRequest when it cannot be closed in this event loop."""
+        if self._connection is not None and not self._connection.ended:
+            check_loop(self._connection.loop)

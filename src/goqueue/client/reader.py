@@ -163,12 +163,15 @@ class AsyncReader:
         return self._closed
 
     async def close(self) -> None:
+        self._link.check_loop()
         self._closed = True
         self._drop()
         tasks = [each.under_way for each in self._partitions.values() if each.under_way is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for each in self._partitions.values():
+            each.under_way = None
         await self._link.close()
 
     async def __aenter__(self) -> Self:
