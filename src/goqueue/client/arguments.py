@@ -17,6 +17,7 @@ import msgspec
 
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
+from goqueue.model.groups import Mode
 from goqueue.model.times import parse_span, show_duration
 from goqueue.wire.failures import repeat
 from goqueue.wire.settles import NO_ARGUMENT
@@ -118,7 +119,7 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "max_messages": _whole(1),
     "max_unacked": _whole(1),
-    "mode": _TEXT_OR_NONE,
+    "mode": Rule(lambda value: value in (None, *Mode), f"one of {', '.join(Mode)}, or None"),
     "name": _TEXT_OR_NONE,
     "offset": _whole(0, limits.MAX_OFFSET - 1),
     "on_ack_error": _PLAIN_CALLBACK,

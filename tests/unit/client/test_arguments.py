@@ -20,6 +20,7 @@ from goqueue.client.arguments import (
 )
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
+from goqueue.model.groups import Mode
 from goqueue.wire.settles import NO_ARGUMENT
 
 NAN, INF = float("nan"), float("inf")
@@ -42,6 +43,7 @@ def test_what_is_of_no_kind_is_refused_by_name_with_what_is_wanted(name: str) ->
         ("follow", [True, False, 1, 0], ["yes", None, 2]),
         ("from_offset", [None, 0, 1 << 60], [-1, "0", 0.0]),
         ("instance_id", [None, "", "worker"], [5]),
+        ("mode", [None, "partition", "shared", "key", Mode.KEY], ["x", "", "SHARED", 5]),
         ("on_batch", [None, print], [3, "print"]),
         ("to", ["earliest", "latest"], [None, 5, "offset"]),
         ("topic", ["orders"], [None, 5, ["orders"]]),
