@@ -348,6 +348,7 @@ class AsyncProducer:
 
     async def __aenter__(self) -> Self:
         """With a transactional id it becomes the one that has it: who had it before is fenced off from now on."""
+        self._usual.sender.check_open()
         if self._stage.writer.transactional_id is not None:
             try:
                 await self._stage.identify()
