@@ -179,13 +179,14 @@ def refuse(error: msgspec.ValidationError, request: type[Request]) -> InvalidReq
     unknown, missing = _UNKNOWN.search(said), _MISSING.search(said)
     if unknown is None and missing is None:
         return _misfit(f"{where} {_in_words(said)}", path, _hint(request, path))
-    said = f"{said[:_SHOWN_LETTERS]} in {where}" if path else said[:_SHOWN_LETTERS]
     name = (unknown or missing or "")[1]
     inner = f"{path}.{name}".lstrip(".")[:_SHOWN_LETTERS]
     if missing is not None:
+        said = f"{where}.{name} is missing" if path else f"{name} is missing"
         return _misfit(said, inner, _hint(request, path or name))
     if name in PLANNED:
         return NotBuilt(name)
+    said = f"there is no field {name[:_SHOWN_LETTERS]!r} {f'in {where}' if path else 'here'}"
     if name == "num_partitions":
         return _misfit(said, inner, "the operation add_partitions gives a topic more of them")
     if path:
