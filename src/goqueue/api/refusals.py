@@ -171,7 +171,8 @@ def refuse(error: msgspec.ValidationError, request: type[Request]) -> InvalidReq
         said, path, where = text, "", "what was sent"
     else:
         said, path = text.removesuffix(place[0]), _NUMBER.sub("", place[2])
-        where = f"{'a key of ' if place[1] else ''}{place[2].replace(_KEY, '')}"
+        part = "a key of " if place[1] else "a value of " if place[2].endswith(_KEY) else ""
+        where = f"{part}{place[2].replace(_KEY, '')}"
     if path.startswith("filter"):
         request = LetterFilter
     elif path.startswith("token"):

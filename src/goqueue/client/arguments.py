@@ -38,7 +38,7 @@ def rename(error: InvalidRequest, name: str, fields: Mapping[str, Any]) -> Inval
     """The broker's refusal of a field, by the name that field has where it was given, and with what was given there."""
     field, said = error.field or "", str(error)
     begin, found, rest = said.partition(field) if field else ("", "", "")
-    if not found or begin not in ("", "a key of "):
+    if not found or begin not in ("", "a key of ", "a value of "):
         said = f"{name}: {said}"
     elif not begin and rest.startswith(" is ") and (value := _look_up(fields, field)) is not None:
         said = f"{name} is {_SHORT.repr(value)}, which{rest}"

@@ -103,7 +103,26 @@ def test_it_says_what_would_be_right(request_type: type[shapes.Request], fields:
         (shapes.Reject, {"receipt_handle": "a", "reason": "x" * 1001}, "reason has more than 1000 letters; ", None),
         (shapes.Publish, {"value": 5}, "value is a whole number, not text or null; ", "value"),
         (shapes.Publish, {"value": "x", "acks": "quorum"}, "acks cannot be 'quorum'; it is none", "acks"),
-        (shapes.Publish, {"value": "x", "headers": {"a": 1}}, "headers is a whole number, not text; ", "headers"),
+        (
+            shapes.Publish,
+            {"value": "x", "headers": {"a": 1}},
+            "a value of headers is a whole number, not text; ",
+            "headers",
+        ),
+        (
+            shapes.Publish,
+            {"value": "x", "headers": [["a", 1]]},
+            "headers[0][1] is a whole number, not text; ",
+            "headers",
+        ),
+        (shapes.Publish, {"value": "x", "headers": 1}, "headers is a whole number, not an object", "headers"),
+        (
+            shapes.Commit,
+            {"member_id": "a", "offsets": {"t": {"0": -1}}},
+            "a value of offsets is less than 0",
+            "offsets",
+        ),
+        (shapes.Commit, {"member_id": "a", "offsets": {"t": 5}}, "a value of offsets is a whole number", "offsets"),
         (shapes.PublishBatch, {"messages": [{"value": []}]}, "messages[0].value is a list", "messages.value"),
         (
             shapes.Commit,
