@@ -7,6 +7,7 @@ error's details, too.
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -205,7 +206,20 @@ def _misfit(said: str, field: str, hint: str | None) -> InvalidRequest:
 def _hint(request: type[Request], path: str) -> str | None:
     """Of the innermost field."""
     name = path.rpartition(".")[2]
-    return OTHER_HINTS.get((request, name)) or HINTS.get(name)
+    return OTHER_HINTS.get((request, name)) or HINTS.get(name) or _ranges(request).get(path)
+
+
+@cache
+def _ranges(request: type[Request]) -> dict[str, str]:
+    """Of its fields that are numbers with two bounds, what to write: their shape says it."""
+    shape = msgspec.inspect.type_info(request)
+    assert isinstance(shape, msgspec.inspect.StructType)
+    kinds = {field.name: field.type for field in shape.fields}
+    return {
+        name: f"it is a whole number from {kind.ge} to {kind.le}"
+        for name, kind in kinds.items()
+        if isinstance(kind, msgspec.inspect.IntType) and kind.ge is not None and kind.le is not None
+    }
 
 
 def _in_words(said: str) -> str:
