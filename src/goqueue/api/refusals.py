@@ -32,6 +32,10 @@ _UNKNOWN: Final = re.compile(r"unknown field `(.*?)`", re.DOTALL)
 _MISSING: Final = re.compile(r"missing required field `(\w+)`")
 _PLACE: Final = re.compile(r" - at (`key` in )?`\$\.?([\w.[\]]*)`$")
 """Where that is which is wrong: fields inside each other, and what number or key in them."""
+_HALF: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u])")
+"""The first half of a character in UTF-16, and not the second."""
+_HALF_BYTES: Final = 16
+"""So close to the end the parser does not look for the second: it says that something is cut off."""
 _KEY: Final = "[...]"
 _NUMBER: Final = re.compile(r"\[[^\]]*\]")
 
@@ -195,6 +199,17 @@ def refuse(error: msgspec.ValidationError, request: type[Request]) -> InvalidReq
         return _misfit(said, inner, _hint(request, path))
     near = get_close_matches(name[:_SHOWN_LETTERS], request.__struct_fields__, n=1)
     return _misfit(said, inner, f"did you mean {near[0]}?" if near else None)
+
+
+def unreadable(what: str, data: bytes | bytearray, error: Exception) -> InvalidRequest:
+    """Of data that is no JSON."""
+    said = str(error)
+    if "surrogate" in said or ("truncated" in said and _HALF.search(data[-_HALF_BYTES:]) is not None):
+        return InvalidRequest(
+            f"{what} has text that is not valid Unicode: an escape like \\ud800 is half of a character; write both "
+            "halves, or send bytes as base64 with an encoding"
+        )
+    return InvalidRequest(f"{what} is not valid JSON in UTF-8: {said}")
 
 
 def _misfit(said: str, field: str, hint: str | None) -> InvalidRequest:

@@ -5,7 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from goqueue.api.refusals import HINTS, OTHER_HINTS, refuse
+from goqueue.api.operations import BY_NAME
+from goqueue.api.refusals import HINTS, OTHER_HINTS, refuse, unreadable
+from goqueue.api.wire import bodies
+from goqueue.model.errors import InvalidRequest
 from goqueue.wire import shapes
 
 
@@ -162,6 +165,28 @@ def test_what_was_sent_is_not_repeated_as_a_whole(fields: dict[str, Any]) -> Non
     refused = refuse(caught.value, shapes.Publish)
     assert len(str(refused)) + len(refused.details["field"]) < 1000
     assert refused.details["field"] in ("acks", "q" * 300)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [r"\ud800", r"\uDBFFx", r"\ud800\n", r"\ud800 and more text", r"\udc00", r"\ud800\u0041", r"\\\ud800"],
+)
+def test_half_a_character_is_called_so(text: str) -> None:
+    for body in (f'{{"value":"{text}"}}', f'{{"value":"{text}"}}\n', f'{{"value":"x","key":"{text}"}}'):
+        with pytest.raises(msgspec.DecodeError) as caught:
+            msgspec.json.decode(body.encode(), type=shapes.Publish)
+        said = str(unreadable("the body", body.encode(), caught.value))
+        with pytest.raises(InvalidRequest, match="the request has text that is not valid Unicode"):
+            bodies.decode(BY_NAME["publish"], body.encode())
+        assert said.startswith("the body has text that is not valid Unicode: an escape like \\ud800 is half of a char")
+
+
+@pytest.mark.parametrize("body", ['{"value":"x', r'{"value":"\ud8', r'{"value":"\ud800\u', r'{"value":"\\ud800"', "{]"])
+def test_what_is_cut_off_or_no_json_is_not_called_half_a_character(body: str) -> None:
+    with pytest.raises(msgspec.DecodeError) as caught:
+        msgspec.json.decode(body.encode(), type=shapes.Publish)
+    said = str(unreadable("the body", bytearray(body.encode()), caught.value))
+    assert said == f"the body is not valid JSON in UTF-8: {caught.value}"
 
 
 @pytest.mark.parametrize("hint", [*HINTS.values(), *OTHER_HINTS.values()])
