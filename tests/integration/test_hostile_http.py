@@ -143,6 +143,13 @@ def test_a_body_that_is_no_message_is_refused(target: Target, what: str) -> None
     assert target.state() == before
 
 
+@pytest.mark.parametrize("what", [what for what in NOT_A_MESSAGE if "half of a surrogate pair" in what])
+def test_half_a_character_is_not_called_a_body_that_was_cut_off(target: Target, what: str) -> None:
+    (answer,) = target.tell(publish(NOT_A_MESSAGE[what]))
+    assert (answer.status, answer.body["code"]) == (400, "invalid_request")
+    assert answer.body["error"].startswith("the body has text that is not valid Unicode")
+
+
 def test_the_message_that_is_refused_alone_is_refused_in_a_batch_too(target: Target) -> None:
     """One by one where a batch can tell them apart, all together where it cannot be read."""
     before = target.state()

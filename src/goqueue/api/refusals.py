@@ -7,6 +7,7 @@ error's details, too.
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -31,6 +32,10 @@ _UNKNOWN: Final = re.compile(r"unknown field `(.*?)`", re.DOTALL)
 _MISSING: Final = re.compile(r"missing required field `(\w+)`")
 _PLACE: Final = re.compile(r" - at (`key` in )?`\$\.?([\w.[\]]*)`$")
 """Where that is which is wrong: fields inside each other, and what number or key in them."""
+_HALF: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u])")
+"""The first half of a character in UTF-16, and not the second."""
+_HALF_BYTES: Final = 16
+"""So close to the end the parser does not look for the second: it says that something is cut off."""
 _KEY: Final = "[...]"
 _NUMBER: Final = re.compile(r"\[[^\]]*\]")
 
@@ -171,7 +176,8 @@ def refuse(error: msgspec.ValidationError, request: type[Request]) -> InvalidReq
         said, path, where = text, "", "what was sent"
     else:
         said, path = text.removesuffix(place[0]), _NUMBER.sub("", place[2])
-        where = f"{'a key of ' if place[1] else ''}{place[2].replace(_KEY, '')}"
+        part = "a key of " if place[1] else "a value of " if place[2].endswith(_KEY) else ""
+        where = f"{part}{place[2].replace(_KEY, '')}"
     if path.startswith("filter"):
         request = LetterFilter
     elif path.startswith("token"):
@@ -179,19 +185,31 @@ def refuse(error: msgspec.ValidationError, request: type[Request]) -> InvalidReq
     unknown, missing = _UNKNOWN.search(said), _MISSING.search(said)
     if unknown is None and missing is None:
         return _misfit(f"{where} {_in_words(said)}", path, _hint(request, path))
-    said = f"{said[:_SHOWN_LETTERS]} in {where}" if path else said[:_SHOWN_LETTERS]
     name = (unknown or missing or "")[1]
     inner = f"{path}.{name}".lstrip(".")[:_SHOWN_LETTERS]
     if missing is not None:
+        said = f"{where}.{name} is missing" if path else f"{name} is missing"
         return _misfit(said, inner, _hint(request, path or name))
     if name in PLANNED:
         return NotBuilt(name)
+    said = f"there is no field {name[:_SHOWN_LETTERS]!r} {f'in {where}' if path else 'here'}"
     if name == "num_partitions":
         return _misfit(said, inner, "the operation add_partitions gives a topic more of them")
     if path:
         return _misfit(said, inner, _hint(request, path))
     near = get_close_matches(name[:_SHOWN_LETTERS], request.__struct_fields__, n=1)
     return _misfit(said, inner, f"did you mean {near[0]}?" if near else None)
+
+
+def unreadable(what: str, data: bytes | bytearray, error: Exception) -> InvalidRequest:
+    """Of data that is no JSON."""
+    said = str(error)
+    if "surrogate" in said or ("truncated" in said and _HALF.search(data[-_HALF_BYTES:]) is not None):
+        return InvalidRequest(
+            f"{what} has text that is not valid Unicode: an escape like \\ud800 is half of a character; write both "
+            "halves, or send bytes as base64 with an encoding"
+        )
+    return InvalidRequest(f"{what} is not valid JSON in UTF-8: {said}")
 
 
 def _misfit(said: str, field: str, hint: str | None) -> InvalidRequest:
@@ -203,7 +221,20 @@ def _misfit(said: str, field: str, hint: str | None) -> InvalidRequest:
 def _hint(request: type[Request], path: str) -> str | None:
     """Of the innermost field."""
     name = path.rpartition(".")[2]
-    return OTHER_HINTS.get((request, name)) or HINTS.get(name)
+    return OTHER_HINTS.get((request, name)) or HINTS.get(name) or _ranges(request).get(path)
+
+
+@cache
+def _ranges(request: type[Request]) -> dict[str, str]:
+    """Of its fields that are numbers with two bounds, what to write: their shape says it."""
+    shape = msgspec.inspect.type_info(request)
+    assert isinstance(shape, msgspec.inspect.StructType)
+    kinds = {field.name: field.type for field in shape.fields}
+    return {
+        name: f"it is a whole number from {kind.ge} to {kind.le}"
+        for name, kind in kinds.items()
+        if isinstance(kind, msgspec.inspect.IntType) and kind.ge is not None and kind.le is not None
+    }
 
 
 def _in_words(said: str) -> str:

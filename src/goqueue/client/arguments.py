@@ -17,6 +17,7 @@ import msgspec
 
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
+from goqueue.model.groups import Mode
 from goqueue.model.times import parse_span, show_duration
 from goqueue.wire.failures import repeat
 from goqueue.wire.settles import NO_ARGUMENT
@@ -37,7 +38,7 @@ def rename(error: InvalidRequest, name: str, fields: Mapping[str, Any]) -> Inval
     """The broker's refusal of a field, by the name that field has where it was given, and with what was given there."""
     field, said = error.field or "", str(error)
     begin, found, rest = said.partition(field) if field else ("", "", "")
-    if not found or begin not in ("", "a key of "):
+    if not found or begin not in ("", "a key of ", "a value of "):
         said = f"{name}: {said}"
     elif not begin and rest.startswith(" is ") and (value := _look_up(fields, field)) is not None:
         said = f"{name} is {_SHORT.repr(value)}, which{rest}"
@@ -118,7 +119,7 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "max_messages": _whole(1),
     "max_unacked": _whole(1),
-    "mode": _TEXT_OR_NONE,
+    "mode": Rule(lambda value: value in (None, *Mode), f"one of {', '.join(Mode)}, or None"),
     "name": _TEXT_OR_NONE,
     "offset": _whole(0, limits.MAX_OFFSET - 1),
     "on_ack_error": _PLAIN_CALLBACK,
@@ -200,8 +201,8 @@ def to_seconds(name: str, span: Duration, *, least_ms: int = 0) -> float:
 
 
 def to_timeout(timeout: Duration | None) -> float | None:
-    """How long somebody waits; None: as long as it takes. A time that is over is now."""
-    return None if timeout is None else max(0.0, to_seconds("timeout", timeout, least_ms=-limits.MAX_DURATION_MS))
+    """How long somebody waits; None: as long as it takes."""
+    return None if timeout is None else to_seconds("timeout", timeout)
 
 
 def to_transaction_ms(name: str, span: Duration) -> int:

@@ -66,7 +66,7 @@ class BlockProducer:
         backoff_s: float = BACKOFF_S,
     ) -> None:
         """With an `identity` it is nobody else, ever: blocks that could only be sent under another one fail."""
-        self._link = Link(Endpoint(host, port, connect_timeout_s, call_timeout_s))
+        self._link = Link(Endpoint(host, port, connect_timeout_s, call_timeout_s), tells=True)
         self._acks = acks
         self.is_answered = acks is not Acks.NONE
         """Whether the broker says what became of blocks."""

@@ -60,7 +60,7 @@ class AsyncClient(AsyncAdministration):
             call_timeout_s=to_seconds("request_timeout", request_timeout, least_ms=1),
         )
         self.client_id = client_id
-        self._link = Link(self._endpoint)
+        self._link = self.new_link()
         self._parts: list[Part] = []
         """Producers, consumers and readers that were made here and may be open."""
         self._closed = False
@@ -184,9 +184,10 @@ class AsyncClient(AsyncAdministration):
     ) -> AsyncReader:
         """Messages of a topic without a group, delayed ones included; nothing is settled.
 
-        Ends where the topic ends now, or at `to_time`; with `follow` it goes on. What was published in a transaction
-        is read once it is committed, and what came behind it in its partition not before; with `isolation`
-        read_uncommitted everything is read at once, and what was aborted too.
+        Ends where the topic ends now, or at `to_time`; with `follow` it goes on. A `from_offset` past the end of every
+        partition is refused when reading begins, with OffsetOutOfRange. What was published in a transaction is read
+        once it is committed, and what came behind it in its partition not before; with `isolation` read_uncommitted
+        everything is read at once, and what was aborted too.
         """
         made = AsyncReader(
             self.new_link(),
@@ -203,7 +204,7 @@ class AsyncClient(AsyncAdministration):
 
     def new_link(self) -> Link:
         """Another connection to the same broker."""
-        return Link(self._endpoint)
+        return Link(self._endpoint, tells=True)
 
     def adopt(self, part: PartT) -> PartT:
         """It is closed with this client, unless it was before."""
@@ -226,6 +227,7 @@ class AsyncClient(AsyncAdministration):
 
     async def _end(self, *, in_a_hurry: bool) -> None:
         """One that cannot be closed keeps no other open: the first error is raised when all of them were."""
+        self._link.check_loop()
         self._closed = True
         failures: list[BaseException] = []
         try:

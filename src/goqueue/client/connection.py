@@ -8,7 +8,7 @@ Blocks are sent from where they are: leave one unchanged until its answer is the
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -81,6 +81,15 @@ class Connection:
     def failure(self) -> GoQueueError | None:
         """Why this connection is of no more use; None while it is."""
         return self._exchange.failure
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left to close."""
+        return self._exchange.closed.done()
+
+    def when_ended(self, tell: Callable[[], object]) -> None:
+        """Call this when the connection has ended, for whatever reason."""
+        self._exchange.closed.add_done_callback(lambda _: tell())
 
     def submit(self, operation: int, parts: Sequence[Bytes], *, answered: bool = True) -> asyncio.Future[Reply]:
         """What `call` does, without waiting: calls go out in the order they were submitted in."""

@@ -28,7 +28,7 @@ from goqueue.client.arguments import (
 )
 from goqueue.client.fields import as_place, by_argument, given
 from goqueue.client.leases import Leases
-from goqueue.client.link import Link
+from goqueue.client.link import Link, check_loop
 from goqueue.client.membership import Membership, PartitionsChanged
 from goqueue.client.messages import DeliveredBatch, DeliveredMessage
 from goqueue.client.outgoing import Moment, Start, to_start
@@ -364,6 +364,7 @@ class ConsumerCore:
     async def close(self) -> None:
         """Settle what was decided, give back what was not handed out, and leave the group."""
         if self._closing is None:
+            check_loop(self._loop)
             self._closed = True
             self.stock.shut()
             self._arrived.set()

@@ -1,16 +1,21 @@
 """A connection that is made when it is needed, and again when it was lost.
 
-`get` gives one or says why there is none; `steady` goes on trying. Who uses a connection of a link does not close it.
+`get` gives one or says why there is none; `insist` goes on trying. Who uses a connection of a link does not close it.
+Where that is wanted, the log says when one that worked is lost, once, and when there is one again.
 """
 
 import asyncio
+import logging
 import random
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from goqueue.client.connection import CLOSE_TIMEOUT_S, Connection
 from goqueue.model.errors import Busy, Draining, GoQueueError, InvalidRequest, RequestTimeout, Unavailable
+
+log = logging.getLogger("goqueue.client")
 
 T = TypeVar("T")
 
@@ -18,6 +23,8 @@ BACKOFF_S: Final = 0.05
 MAX_BACKOFF_S: Final = 2.0
 LAST_TRY_S: Final = 0.25
 """What is left of the time for the last try."""
+QUIET_S: Final = 10.0
+"""How long a link says nothing of another loss: a broker that hangs up again and again would fill the log."""
 _ADDRESS: Final = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:]+)):([0-9]{1,5})")
 _MAX_PORT: Final = 0xFFFF
 
@@ -44,35 +51,77 @@ def backoff_s(failures: int, base_s: float = BACKOFF_S) -> float:
     return min(MAX_BACKOFF_S, base_s * float(1 << min(failures - 1, 16))) * random.uniform(0.5, 1.0)
 
 
+def check_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """InvalidRequest when another one is running: what is awaited there would never be heard of."""
+    if loop is not asyncio.get_running_loop():
+        raise InvalidRequest(
+            "a client belongs to one event loop; make another one in each asyncio.run, and close it there"
+        )
+
+
 class Link:
     """Used from one event loop, by any number of tasks."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, *, tells: bool = False) -> None:
+        """With `tells` the log hears of losses; without it that is for who made the link."""
         self.endpoint = endpoint
+        self._tells = tells
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
+        self._told_lost = False
+        self._quiet_until = float("-inf")
 
     async def get(self) -> Connection:
         """The connection; made now if there is none that works."""
         connection = self._connection
-        if connection is not None and connection.failure is None and connection.loop is asyncio.get_running_loop():
-            return connection
-        if connection is not None and connection.loop is not asyncio.get_running_loop():
-            raise InvalidRequest("a client belongs to one event loop; make another one in each asyncio.run")
+        if connection is not None:
+            check_loop(connection.loop)
+            if connection.failure is None:
+                return connection
         async with self._connecting:
             if self._closed:
                 raise Unavailable("this client is closed; make another one")
             connection = self._connection
             if connection is None or connection.failure is not None:
-                host, port, connect_timeout_s, call_timeout_s = self.endpoint
-                connection = self._connection = await Connection.connect(
-                    host, port, connect_timeout_s=connect_timeout_s, call_timeout_s=call_timeout_s
-                )
+                connection = self._connection = await self._connect()
                 if self._closed:  # meanwhile, when there was no connection to close yet
                     await connection.close()
                     raise Unavailable("this client was closed while it connected")
+                self._tell_back()
+                connection.when_ended(partial(self._see_end, connection))
             return connection
+
+    async def _connect(self) -> Connection:
+        former = self._connection
+        if former is not None and former.failure is not None:
+            self._tell_lost(former.failure)
+        host, port, connect_timeout_s, call_timeout_s = self.endpoint
+        try:
+            return await Connection.connect(
+                host, port, connect_timeout_s=connect_timeout_s, call_timeout_s=call_timeout_s
+            )
+        except GoQueueError as error:
+            if former is not None:
+                self._tell_lost(error)
+            raise
+
+    def _see_end(self, connection: Connection) -> None:
+        if connection is self._connection and connection.failure is not None:
+            self._tell_lost(connection.failure)
+
+    def _tell_lost(self, reason: GoQueueError) -> None:
+        """Once, until there is a connection again."""
+        now = asyncio.get_running_loop().time()
+        if self._tells and not self._closed and not self._told_lost and now >= self._quiet_until:
+            self._told_lost = True
+            self._quiet_until = now + QUIET_S
+            log.warning("a connection failed, and is made again when it is needed: %s", reason)
+
+    def _tell_back(self) -> None:
+        if self._told_lost:
+            self._told_lost = False
+            log.info("the connection to %s:%d works again", self.endpoint.host, self.endpoint.port)
 
     async def insist(
         self, work: Callable[[Connection], Awaitable[T]], *, timeout_s: float | None, repeatable: bool = True
@@ -126,6 +175,12 @@ class Link:
 
     async def close(self, patience_s: float = CLOSE_TIMEOUT_S) -> None:
         """Let what was sent leave, for so long."""
+        self.check_loop()
         self._closed = True
-        if self._connection is not None:
+        if self._connection is not None and not self._connection.ended:
             await self._connection.close(patience_s)
+
+    def check_loop(self) -> None:
+        """InvalidRequest when it cannot be closed in this event loop."""
+        if self._connection is not None and not self._connection.ended:
+            check_loop(self._connection.loop)

@@ -16,7 +16,7 @@ from goqueue.client.arguments import Duration, check, to_seconds, to_transaction
 from goqueue.client.block_producer import BlockProducer
 from goqueue.client.connection import CLOSE_TIMEOUT_S
 from goqueue.client.line import Identity
-from goqueue.client.link import Link
+from goqueue.client.link import Link, check_loop
 from goqueue.client.outgoing import NORMAL, Content, Headers, Moment, Outgoing, OutgoingColumns, to_topic
 from goqueue.client.outlet import Bounds, Outlet
 from goqueue.client.receipts import Outcome, Receipt, Receiver
@@ -302,6 +302,7 @@ class AsyncProducer:
         """
         if self.closed:
             return
+        check_loop(self._loop)
         try:
             await self._stage.end(CLOSE_TIMEOUT_S)
             await self.flush()
@@ -312,6 +313,7 @@ class AsyncProducer:
         """Flush for a second at most, and end. What was not published by then is discarded, and the log says so."""
         if self.closed:
             return
+        check_loop(self._loop)
         failed_before = self._usual.receipts.unheard
         loop = asyncio.get_running_loop()
         end = loop.time() + LEAVE_S
@@ -346,6 +348,7 @@ class AsyncProducer:
 
     async def __aenter__(self) -> Self:
         """With a transactional id it becomes the one that has it: who had it before is fenced off from now on."""
+        self._usual.sender.check_open()
         if self._stage.writer.transactional_id is not None:
             try:
                 await self._stage.identify()

@@ -23,6 +23,7 @@ from goqueue.client.messages import Message, ReadBatch
 from goqueue.client.outgoing import Moment, to_place_ms
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, OffsetOutOfRange, Quarantined, Unavailable, UnknownPartition
+from goqueue.model.names import partition_name
 from goqueue.model.times import show_time
 from goqueue.wire.codes import CODES
 
@@ -162,12 +163,15 @@ class AsyncReader:
         return self._closed
 
     async def close(self) -> None:
+        self._link.check_loop()
         self._closed = True
         self._drop()
         tasks = [each.under_way for each in self._partitions.values() if each.under_way is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for each in self._partitions.values():
+            each.under_way = None
         await self._link.close()
 
     async def __aenter__(self) -> Self:
@@ -199,6 +203,9 @@ class AsyncReader:
         bound = "latest" if self._uncommitted else "stable"
         starts = None if self._from_ms is None else await self._offsets_at(self._from_ms)
         ends = None if self._to_ms is None else await self._offsets_at(self._to_ms)
+        if self._from_offset is not None and numbers:
+            longest = max(numbers, key=lambda number: bounds[str(number)]["latest"])
+            self._check_within(self._from_offset, longest, bounds[str(longest)])
         for number in numbers:
             earliest, last = bounds[str(number)]["earliest"], bounds[str(number)][bound]
             offset = earliest if self._from_offset is None else max(self._from_offset, earliest)
@@ -210,6 +217,16 @@ class AsyncReader:
             self._partitions[number] = _Partition(number, offset, end)
         self._turns = deque(self._partitions.values())
         self._begun = True
+
+    def _check_within(self, offset: int, partition: int, bounds: dict[str, int]) -> None:
+        """What is past the end of its longest partition is past them all."""
+        if offset > bounds["latest"]:
+            raise OffsetOutOfRange(
+                offset,
+                start=bounds["earliest"],
+                end=bounds["latest"],
+                where=partition_name(self.topic, partition),
+            )
 
     async def _offsets_at(self, moment_ms: int) -> dict[str, int]:
         asked = {"topic": self.topic, "timestamp": show_time(moment_ms)}

@@ -190,7 +190,7 @@ class Topics:
         return _decided((topic, grown), PartitionsAdded(topic_id=topic.topic_id, partitions=command.total))
 
     def _decide_delete(self, command: DeleteTopic, now: int) -> Decision:
-        topic = self._known(command.name)
+        topic = self._known(command.name, else_do="list the topics to see which there are")
         return _decided(topic, TopicDeleted(topic_id=topic.topic_id, name=topic.name, partitions=topic.partitions))
 
     def _decide_finish(self, command: FinishRemoval, now: int) -> Decision:
@@ -198,10 +198,10 @@ class Topics:
             return Decision((), None)
         return _decided(None, TopicRemoved(topic_id=command.topic_id))
 
-    def _known(self, name: str) -> Topic:
+    def _known(self, name: str, *, else_do: str = "create it first") -> Topic:
         topic = self.by_name.get(name)
         if topic is None:
-            raise UnknownTopic(f"there is no topic {name[: limits.MAX_TOPIC_NAME]!r}; create it first")
+            raise UnknownTopic(f"there is no topic {name[: limits.MAX_TOPIC_NAME]!r}; {else_do}")
         return topic
 
     def _check_partitions(self, total: int, *, added: int) -> None:

@@ -120,7 +120,7 @@ def test_a_group_begins_at_one_place() -> None:
 @pytest.mark.parametrize(
     ("operation", "fields", "words"),
     [
-        ("create_topic", {}, "missing required field `name`"),
+        ("create_topic", {}, "name is missing"),
         ("describe_topic", {}, "topic is missing"),
         ("get_delayed", {"topic": "t", "offset": 1}, "partition is missing"),
         ("poll", {"group": "g", "member_id": "m", "timeout": "soon"}, "write a number and a unit"),

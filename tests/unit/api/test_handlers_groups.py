@@ -436,7 +436,7 @@ def test_a_reset_to_nowhere_is_told_what_would_be_right(tmp_path: Path, place: s
         ({"group": "a b"}, "cannot name a group: use letters, digits"),
         ({"group": "x" * 256}, "cannot name a group"),
         ({"group": ""}, "cannot name a group"),
-        ({"colour": "red"}, "unknown field `colour`"),
+        ({"colour": "red"}, "there is no field 'colour'"),
         ({"session_timout": "1s"}, "did you mean session_timeout?"),
     ],
 )

@@ -5,7 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from goqueue.api.refusals import HINTS, OTHER_HINTS, refuse
+from goqueue.api.operations import BY_NAME
+from goqueue.api.refusals import HINTS, OTHER_HINTS, refuse, unreadable
+from goqueue.api.wire import bodies
+from goqueue.model.errors import InvalidRequest
 from goqueue.wire import shapes
 
 
@@ -22,7 +25,7 @@ from goqueue.wire import shapes
         (shapes.TopicSettingsFields, {"visibility_timeout": "soon"}, "a number and a unit, like 250ms, 30s or 1h30m"),
         (shapes.TopicSettingsFields, {"max_retries": 1001}, "it is a whole number from 0 to 1000"),
         (shapes.TopicSettingsFields, {"backoff": "1s"}, 'write {"base": "1s", "factor": 2, "max": "1m"}, or the parts'),
-        (shapes.TopicSettingsFields, {"backoff": {"least": 1}}, '`least` in backoff; write {"base": "1s"'),
+        (shapes.TopicSettingsFields, {"backoff": {"least": 1}}, "'least' in backoff; write {"),
         (shapes.TopicSettingsFields, {"backoff": {"base": "x"}}, "a number and a unit"),
         (shapes.TopicSettingsFields, {"backoff": {"max": []}}, "a number and a unit"),
         (shapes.TopicSettingsFields, {"backoff": {"factor": 0}}, "it is a number from 1 to 100"),
@@ -33,13 +36,16 @@ from goqueue.wire import shapes
         (shapes.TopicSettingsFields, {"lane_weights": [0, 1, 1, 1, 1]}, "write five whole numbers from 1 to 1000"),
         (shapes.TopicSettingsFields, {"lane_policy": "fair"}, "it is weighted or strict"),
         (shapes.CreateTopic, {"name": "a" * 242}, "at most 241 of them"),
+        (shapes.ReadPartition, {"limit": 0}, "limit is less than 1; it is a whole number from 1 to 1000"),
+        (shapes.ListDeadLetters, {"limit": 10**8}, "limit is more than 1000; it is a whole number from 1 to 1000"),
+        (shapes.AddPartitions, {}, "count is missing; it is a whole number from 1 to 1000"),
         (shapes.ReadPartition, {"from_time": "2026-01-01"}, "write RFC 3339 with a zone"),
-        (shapes.JoinGroup, {"topics": ["a"]}, "missing required field `client_id`; use letters, digits"),
+        (shapes.JoinGroup, {"topics": ["a"]}, "client_id is missing; use letters, digits"),
         (shapes.JoinGroup, {"client_id": "a", "topics": ["a b"]}, "a list of the names of one or more topics"),
         (shapes.JoinGroup, {"client_id": "a", "topics": ["a"], "mode": "queue"}, "it is partition, shared or key"),
         (shapes.JoinGroup, {"client_id": "a", "topics": ["a"], "assignor": "best"}, "sticky, range or round-robin"),
         (shapes.JoinGroup, {"client_id": "a", "topics": ["a"], "session_timeout": [1]}, "a number and a unit"),
-        (shapes.Poll, {}, "missing required field `member_id`; it is what joining the group answered"),
+        (shapes.Poll, {}, "member_id is missing; it is what joining the group answered"),
         (shapes.Poll, {"member_id": "a", "received": "x"}, "the last poll whose answer arrived has as `poll`"),
         (shapes.Poll, {"member_id": "a", "max_messages": 0}, "from 1 to 10000"),
         (shapes.Commit, {"member_id": "a", "offsets": {"t": {"0": -1}}}, 'write {"topic": {"0": 5}}'),
@@ -48,7 +54,7 @@ from goqueue.wire import shapes
         (shapes.Commit, {"member_id": "a", "generation": "x", "offsets": {}}, "joining answered last"),
         (shapes.PutReader, {"offsets": {"t": {"0": -1}}}, "by topic and partition, the offset to begin at"),
         (shapes.PutReader, {"offsets": {}}, "offsets has fewer than 1 entries; write"),
-        (shapes.PutReader, {}, "missing required field `offsets`; write"),
+        (shapes.PutReader, {}, "offsets is missing; write"),
         (shapes.PutReader, {"offsets": {"t": {"0": 1}}, "if_absent": "yes"}, "it is true or false"),
         (shapes.Heartbeat, {"member_id": "a", "revoked": "t-0"}, 'write ["topic-0"]'),
         (shapes.Heartbeat, {"member_id": "a", "finishing": "t-0"}, 'write ["topic-0"]'),
@@ -64,7 +70,7 @@ from goqueue.wire import shapes
         (shapes.Ack, {"receipt_handles": "a:0:0:1:x"}, "a list of what polls answered"),
         (shapes.Nack, {"receipt_handle": "a", "delay": "x"}, "a number and a unit"),
         (shapes.Reject, {"receipt_handle": "a", "reason": "x" * 1001}, "it is text, at most 1000 letters"),
-        (shapes.ExtendVisibility, {"receipt_handle": "a"}, "missing required field `timeout`; write a number"),
+        (shapes.ExtendVisibility, {"receipt_handle": "a"}, "timeout is missing; write a number"),
         (shapes.MoveDelayed, {"deliverAt": "x"}, "write RFC 3339 with a zone"),
         (shapes.CancelDelayed, {"ids": [5]}, "write [[partition, offset], ...]"),
         (shapes.CancelDelayed, {"ids": [[0, -1]]}, "write [[partition, offset], ...]"),
@@ -85,11 +91,16 @@ def test_it_says_what_would_be_right(request_type: type[shapes.Request], fields:
         (shapes.CreateTopic, {"name": "a b"}, "name is not written as it may be; use letters", "name"),
         (shapes.CreateTopic, {"name": "a", "num_partitions": 0}, "num_partitions is less than 1; ", "num_partitions"),
         (shapes.CreateTopic, {"name": "a", "num_partitions": 1001}, "num_partitions is more than 1000; ", None),
-        (shapes.CreateTopic, {"name": "a", "colour": 1}, "Object contains unknown field `colour`", "colour"),
-        (shapes.CreateTopic, {}, "Object missing required field `name`; use letters", "name"),
-        (shapes.CreateSchedule, {"message": {}}, "Object missing required field `value` in message", "message.value"),
+        (shapes.CreateTopic, {"name": "a", "colour": 1}, "there is no field 'colour' here", "colour"),
+        (shapes.CreateTopic, {}, "name is missing; use letters", "name"),
+        (shapes.CreateSchedule, {"message": {}}, "message.value is missing", "message.value"),
         (shapes.TopicSettingsFields, {"backoff": {"base": "x"}}, "backoff.base is not written as", "backoff.base"),
-        (shapes.TopicSettingsFields, {"backoff": {"least": 1}}, "Object contains unknown field", "backoff.least"),
+        (
+            shapes.TopicSettingsFields,
+            {"backoff": {"least": 1}},
+            "there is no field 'least' in backoff",
+            "backoff.least",
+        ),
         (shapes.TopicSettingsFields, {"lane_weights": [1]}, "lane_weights has 1 entries, not 5; ", "lane_weights"),
         (shapes.TopicSettingsFields, {"dlq_enabled": "yes"}, "dlq_enabled is text, not true or false; ", None),
         (shapes.JoinGroup, {"client_id": "a", "topics": []}, "topics has fewer than 1 entries; ", "topics"),
@@ -98,7 +109,26 @@ def test_it_says_what_would_be_right(request_type: type[shapes.Request], fields:
         (shapes.Reject, {"receipt_handle": "a", "reason": "x" * 1001}, "reason has more than 1000 letters; ", None),
         (shapes.Publish, {"value": 5}, "value is a whole number, not text or null; ", "value"),
         (shapes.Publish, {"value": "x", "acks": "quorum"}, "acks cannot be 'quorum'; it is none", "acks"),
-        (shapes.Publish, {"value": "x", "headers": {"a": 1}}, "headers is a whole number, not text; ", "headers"),
+        (
+            shapes.Publish,
+            {"value": "x", "headers": {"a": 1}},
+            "a value of headers is a whole number, not text; ",
+            "headers",
+        ),
+        (
+            shapes.Publish,
+            {"value": "x", "headers": [["a", 1]]},
+            "headers[0][1] is a whole number, not text; ",
+            "headers",
+        ),
+        (shapes.Publish, {"value": "x", "headers": 1}, "headers is a whole number, not an object", "headers"),
+        (
+            shapes.Commit,
+            {"member_id": "a", "offsets": {"t": {"0": -1}}},
+            "a value of offsets is less than 0",
+            "offsets",
+        ),
+        (shapes.Commit, {"member_id": "a", "offsets": {"t": 5}}, "a value of offsets is a whole number", "offsets"),
         (shapes.PublishBatch, {"messages": [{"value": []}]}, "messages[0].value is a list", "messages.value"),
         (
             shapes.Commit,
@@ -135,6 +165,28 @@ def test_what_was_sent_is_not_repeated_as_a_whole(fields: dict[str, Any]) -> Non
     refused = refuse(caught.value, shapes.Publish)
     assert len(str(refused)) + len(refused.details["field"]) < 1000
     assert refused.details["field"] in ("acks", "q" * 300)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [r"\ud800", r"\uDBFFx", r"\ud800\n", r"\ud800 and more text", r"\udc00", r"\ud800\u0041", r"\\\ud800"],
+)
+def test_half_a_character_is_called_so(text: str) -> None:
+    for body in (f'{{"value":"{text}"}}', f'{{"value":"{text}"}}\n', f'{{"value":"x","key":"{text}"}}'):
+        with pytest.raises(msgspec.DecodeError) as caught:
+            msgspec.json.decode(body.encode(), type=shapes.Publish)
+        said = str(unreadable("the body", body.encode(), caught.value))
+        with pytest.raises(InvalidRequest, match="the request has text that is not valid Unicode"):
+            bodies.decode(BY_NAME["publish"], body.encode())
+        assert said.startswith("the body has text that is not valid Unicode: an escape like \\ud800 is half of a char")
+
+
+@pytest.mark.parametrize("body", ['{"value":"x', r'{"value":"\ud8', r'{"value":"\ud800\u', r'{"value":"\\ud800"', "{]"])
+def test_what_is_cut_off_or_no_json_is_not_called_half_a_character(body: str) -> None:
+    with pytest.raises(msgspec.DecodeError) as caught:
+        msgspec.json.decode(body.encode(), type=shapes.Publish)
+    said = str(unreadable("the body", bytearray(body.encode()), caught.value))
+    assert said == f"the body is not valid JSON in UTF-8: {caught.value}"
 
 
 @pytest.mark.parametrize("hint", [*HINTS.values(), *OTHER_HINTS.values()])

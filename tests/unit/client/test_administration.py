@@ -348,7 +348,7 @@ def test_whatever_an_argument_is_only_errors_of_this_tree_are_raised(tmp_path: P
         (use("offsets", "orders", time="x"), "time: 'x' is no time"),
         (use("put_reader", "nightly", {"orders": 5}), "offsets is {'orders': 5}; it is a dict of dicts"),
         (use("put_reader", "nightly", {}), "offsets has fewer than 1 entries"),
-        (use("put_reader", "nightly", {"orders": {0: -1}}), "offsets"),
+        (use("put_reader", "nightly", {"orders": {0: -1}}), "a value of offsets is less than 0"),
         (use("put_reader", "night/ly", {"orders": {0: 0}}), "'night/ly' cannot name a reader"),
         (use("reset_offsets", "g", topic="orders", offset=-1), "offset is -1; it is a whole number"),
         (use("reset_offsets", "g", topic="orders", offset=1 << 62), "offset is 4611686018427387904; it is"),

@@ -20,6 +20,7 @@ from goqueue.client.arguments import (
 )
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
+from goqueue.model.groups import Mode
 from goqueue.wire.settles import NO_ARGUMENT
 
 NAN, INF = float("nan"), float("inf")
@@ -42,6 +43,7 @@ def test_what_is_of_no_kind_is_refused_by_name_with_what_is_wanted(name: str) ->
         ("follow", [True, False, 1, 0], ["yes", None, 2]),
         ("from_offset", [None, 0, 1 << 60], [-1, "0", 0.0]),
         ("instance_id", [None, "", "worker"], [5]),
+        ("mode", [None, "partition", "shared", "key", Mode.KEY], ["x", "", "SHARED", 5]),
         ("on_batch", [None, print], [3, "print"]),
         ("to", ["earliest", "latest"], [None, 5, "offset"]),
         ("topic", ["orders"], [None, 5, ["orders"]]),
@@ -135,10 +137,10 @@ def test_seconds_are_as_exact_as_they_were_given() -> None:
         to_seconds("delivery_timeout", 0, least_ms=1)
 
 
-def test_a_timeout_that_is_over_is_now_and_none_is_for_ever() -> None:
+def test_no_timeout_is_for_ever_and_a_negative_one_is_none() -> None:
     assert to_timeout(None) is None
-    assert to_timeout(-5) == to_timeout(timedelta(-1)) == 0
-    several: list[Any] = ["x", NAN, INF, [], True]
+    assert to_timeout(0) == 0
+    several: list[Any] = ["x", NAN, INF, [], True, -1, -0.001, timedelta(-1)]
     for span in several:
         with pytest.raises(InvalidRequest, match=r"^timeout"):
             to_timeout(span)

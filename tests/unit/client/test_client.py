@@ -335,6 +335,29 @@ def test_whatever_is_decided_and_sought_only_errors_of_this_tree_are_raised(tmp_
     assert refused, "it was settled twice, and that is all"
 
 
+def test_each_lost_connection_of_a_client_is_told_and_none_that_was_closed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def go() -> None:
+        async with running_server(tmp_path) as server, AsyncClient(server.endpoints["wire"]) as client:
+            await client.create_topic("orders")
+            async with client.producer() as producer, client.reader("orders") as reader:
+                await producer.send("orders", "x")
+                for link in (client._link, producer._usual.blocks._link, reader._link):
+                    assert caplog.messages == []
+                    connection = await link.get()
+                    ended = asyncio.Event()
+                    connection.when_ended(ended.set)
+                    connection.abort("a test")
+                    await ended.wait()
+                    await link.get()
+                    assert [each.levelname for each in caplog.records] == ["WARNING"]
+                    caplog.clear()
+        assert caplog.messages == []
+
+    run(go())
+
+
 def test_a_client_belongs_to_one_event_loop(tmp_path: Path) -> None:
     made: list[AsyncClient] = []
 
@@ -348,3 +371,32 @@ def test_a_client_belongs_to_one_event_loop(tmp_path: Path) -> None:
         with pytest.raises(InvalidRequest, match="one event loop"):
             asyncio.run(use(broker.endpoints["wire"]))
         first.run(made[0].close())
+
+
+@pytest.mark.parametrize("part", [None, "producer", "reader", "consumer"])
+def test_what_lives_in_one_event_loop_is_not_closed_in_another(tmp_path: Path, part: str | None) -> None:
+    async def use(address: str) -> tuple[AsyncClient, AsyncClient | front_door.Part]:
+        client = AsyncClient(address)
+        await client.create_topic("orders")
+        if part == "producer":
+            producer = client.producer()
+            await producer.send("orders", "x")
+            return client, producer
+        if part == "reader":
+            reader = client.reader("orders", follow=True)
+            await reader.positions()
+            await reader.read(timeout=0)
+            return client, reader
+        if part == "consumer":
+            return client, await client.consumer("g", ["orders"]).__aenter__()
+        return client, client
+
+    with goqueue.embedded(str(tmp_path)) as broker, asyncio.Runner() as first:
+        client, made = first.run(use(broker.endpoints["wire"]))
+        for close in (made.close, client.close, client.leave):
+            with pytest.raises(InvalidRequest, match="close it there"):
+                asyncio.run(close())
+        first.run(client.version())
+        for close in (made.close, client.close):
+            first.run(close())
+            asyncio.run(close())

@@ -87,6 +87,7 @@ def test_a_reset_goes_to_one_place() -> None:
         ("mode cannot be 'x'; it is key", "mode", "mode cannot be 'x'; it is key"),
         ("filter.offsets[0] is less than 0", "filter.offsets", "offsets[0] is less than 0"),
         ("a key of filter.offsets is not right", "filter.offsets", "a key of offsets is not right"),
+        ("a value of filter.offsets is 5", "filter.offsets", "a value of offsets is 5"),
         ("deliverAt is not right", "deliverAt", "deliver_at is not right"),
         ("unknown field `x`", "x", "x: unknown field `x`"),
         ("there is no group", None, "there is no group"),

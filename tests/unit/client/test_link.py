@@ -1,7 +1,8 @@
 """A connection made when it is needed, made again when it was lost, and what is tried again on it."""
 
 import asyncio
-from typing import Any
+import logging
+from typing import Any, Literal
 
 import pytest
 
@@ -22,9 +23,10 @@ def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Asked:
-    """A broker that says what it is told to: errors are answers, None ends the connection, and all is well then."""
+    """A broker that says what it is told to: errors are answers, None ends the connection, with False all is well, and
+    when nothing is left."""
 
-    def __init__(self, *answers: Exception | None) -> None:
+    def __init__(self, *answers: Exception | Literal[False] | None) -> None:
         self.answers = list(answers)
         self.connections = 0
         self.requests = 0
@@ -47,8 +49,8 @@ class Asked:
                 peer.refuse(request, answer)
 
 
-def link_to(port: int, *, call_timeout_s: float = 30.0) -> Link:
-    return Link(Endpoint(HOST, port, 10.0, call_timeout_s))
+def link_to(port: int, *, call_timeout_s: float = 30.0, tells: bool = False) -> Link:
+    return Link(Endpoint(HOST, port, 10.0, call_timeout_s), tells=tells)
 
 
 @pytest.mark.parametrize(
@@ -285,5 +287,109 @@ def test_who_gives_up_while_connecting_does_not_hold_up_the_others() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await first
             await link.close()
+
+    run(go())
+
+
+# --- what the log says
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(each.levelname, each.getMessage()) for each in caplog.records if each.name == "goqueue.client"]
+
+
+def test_a_lost_connection_is_told_once_and_so_is_one_that_is_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "goqueue.client")
+    real = Connection.connect
+    away = asyncio.Event()
+
+    async def connect(*given: Any, **named: Any) -> Connection:
+        if away.is_set():
+            raise Unavailable("nobody is there")
+        return await real(*given, **named)
+
+    monkeypatch.setattr(Connection, "connect", connect)
+
+    async def go() -> None:
+        broker = Asked(False, None)
+        async with serving(broker.talk) as port:
+            where = f"{HOST}:{port}"
+            link = link_to(port, tells=True)
+            await link.ask(ANY, {}, repeatable=True)
+            assert told(caplog) == []
+            away.set()
+            for _ in range(5):
+                with pytest.raises(Unavailable):
+                    await link.ask(ANY, {}, repeatable=True, timeout_s=0.01)
+            [(level, lost)] = told(caplog)
+            assert level == "WARNING"
+            assert f"the connection to {where} was lost" in lost
+            away.clear()
+            await asyncio.gather(*(link.ask(ANY, {}, repeatable=True) for _ in range(5)))
+            assert told(caplog)[1:] == [("INFO", f"the connection to {where} works again")]
+            await link.close()
+            assert len(told(caplog)) == 2
+
+    run(go())
+
+
+def test_a_connection_that_is_lost_while_nobody_uses_it_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def go() -> None:
+        gone = asyncio.Event()
+
+        async def talk(peer: Peer) -> None:
+            await gone.wait()
+
+        async with serving(talk) as port:
+            link = link_to(port, tells=True)
+            ended = asyncio.Event()
+            (await link.get()).when_ended(ended.set)
+            gone.set()
+            await ended.wait()
+            assert [level for level, _ in told(caplog)] == ["WARNING"]
+            await link.close()
+
+    run(go())
+
+
+def test_a_broker_that_was_never_there_is_for_who_asked_and_not_for_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def go() -> None:
+        async with serving(Asked().talk) as port:
+            pass
+        with pytest.raises(Unavailable):
+            await link_to(port, tells=True).ask(ANY, {}, repeatable=True, timeout_s=0.01)
+        assert told(caplog) == []
+
+    run(go())
+
+
+def test_a_broker_that_hangs_up_again_and_again_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "goqueue.client")
+
+    async def go() -> None:
+        broker = Asked(*[None] * 20)
+        async with serving(broker.talk) as port:
+            link = link_to(port, tells=True)
+            await link.ask(ANY, {}, repeatable=True)
+            assert broker.connections == 21
+            assert [level for level, _ in told(caplog)] == ["WARNING", "INFO"]
+            link._quiet_until = 0.0
+            broker.answers = [None]
+            await link.ask(ANY, {}, repeatable=True)
+            assert [level for level, _ in told(caplog)] == ["WARNING", "INFO"] * 2
+            await link.close()
+
+    run(go())
+
+
+def test_who_tells_of_losses_by_himself_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def go() -> None:
+        async with serving(Asked(None).talk) as port:
+            link = link_to(port)
+            await link.ask(ANY, {}, repeatable=True)
+            await link.close()
+        assert told(caplog) == []
 
     run(go())

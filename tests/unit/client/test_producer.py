@@ -1240,7 +1240,8 @@ def test_closing_publishes_what_is_left_and_nothing_can_be_published_then() -> N
             await producer.close()
             await producer.close()
             assert broker.names() == names("m", 10)
-            for use in (producer.send("orders", b""), producer.room(), producer.prepare("orders")):
+            uses = (producer.send("orders", b""), producer.room(), producer.prepare("orders"), producer.__aenter__())
+            for use in uses:
                 with pytest.raises(Unavailable, match="this producer is closed"):
                     await use
             with pytest.raises(Unavailable, match="this producer is closed"):

@@ -14,7 +14,7 @@ from goqueue.client.connection import Connection
 from goqueue.client.messages import Message
 from goqueue.client.reader import AsyncReader
 from goqueue.io.clock import wall_ms
-from goqueue.model.errors import InvalidRequest, Unavailable, UnknownPartition, UnknownTopic
+from goqueue.model.errors import InvalidRequest, OffsetOutOfRange, Unavailable, UnknownPartition, UnknownTopic
 from goqueue.server.server import Server
 from tests.support.broker_server import running_server
 from tests.support.loop import run, turns
@@ -119,7 +119,27 @@ def test_a_reader_begins_at_an_offset(tmp_path: Path) -> None:
             await stage.publish(*numbers(0, 3), partition=1)
             assert await read_all(stage.reader(from_offset=7)) == {0: ["7", "8", "9"]}
             assert await read_all(stage.reader(from_offset=0)) == {0: numbers(0, 10), 1: numbers(0, 3)}
-            assert await read_all(stage.reader(from_offset=99)) == {}
+            assert await read_all(stage.reader(from_offset=10)) == {}
+
+    run(go())
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_an_offset_past_every_end_is_refused(tmp_path: Path, follow: bool) -> None:
+    async def go() -> None:
+        async with staged(tmp_path, partitions=2) as stage:
+            await stage.publish(*numbers(0, 3), partition=0)
+            await stage.publish(*numbers(0, 10), partition=1)
+            for options in ({}, {"partitions": [1]}):
+                reader = stage.reader(from_offset=11, follow=follow, **options)
+                with pytest.raises(OffsetOutOfRange, match=r"offset 11 is outside orders-1, which holds 0 up to 10"):
+                    await anext(reader)
+            with pytest.raises(OffsetOutOfRange) as caught:
+                await stage.reader(from_offset=4, partitions=[0], follow=follow).__aenter__()
+            assert (caught.value.start, caught.value.end) == (0, 3)
+            assert await read_all(stage.reader(from_offset=11, partitions=[])) == {}
+            async with stage.reader(from_offset=10, partitions=[1], follow=follow) as reader:
+                assert await reader.positions() == {1: 10}
 
     run(go())
 
@@ -200,12 +220,13 @@ def test_who_follows_gets_what_comes(tmp_path: Path) -> None:
     run(go())
 
 
-def test_who_follows_from_beyond_the_end_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_follows_and_seeks_beyond_the_end_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_module, "MAX_WAIT_MS", 1)
 
     async def go() -> None:
         fetches = Fetches(monkeypatch)
-        async with staged(tmp_path) as stage, stage.reader(follow=True, from_offset=3) as reader:
+        async with staged(tmp_path) as stage, stage.reader(follow=True) as reader:
+            await reader.seek(0, 3)
             waiting = asyncio.ensure_future(anext(reader))
             for number in range(4):
                 asked = len(fetches.asked)

@@ -247,6 +247,8 @@ def test_a_closed_producer_publishes_nothing_more(client: Client, topic: str) ->
     for work in (producer.send, producer.enqueue):
         with pytest.raises(Unavailable, match="closed"):
             work(topic, "b")
+    with pytest.raises(Unavailable, match="this producer is closed"), producer:
+        pass
     assert values(client, topic) == ["a"]
 
 

@@ -272,9 +272,16 @@ def test_finishing_a_removal_that_was_not_asked_for_writes_nothing(machine: Topi
     assert "orders" in machine.by_name
 
 
-@pytest.mark.parametrize("command", [ChangeTopic("nope", {}), AddPartitions("nope", 9), DeleteTopic("nope")])
-def test_a_topic_that_is_not_there_is_refused(command: Any, machine: Topics) -> None:
-    with pytest.raises(UnknownTopic, match="there is no topic 'nope'; create it first"):
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        (ChangeTopic("nope", {}), "create it first"),
+        (AddPartitions("nope", 9), "create it first"),
+        (DeleteTopic("nope"), "list the topics to see which there are"),
+    ],
+)
+def test_a_topic_that_is_not_there_is_refused(command: Any, advice: str, machine: Topics) -> None:
+    with pytest.raises(UnknownTopic, match=f"there is no topic 'nope'; {advice}"):
         do(machine, command)
 
 

@@ -15,7 +15,7 @@ import msgspec
 from goqueue.api import openapi, pages
 from goqueue.api.http.messages import JSON, Answer, Park, Request, broken, refused
 from goqueue.api.operations import OPERATIONS, Operation
-from goqueue.api.refusals import refuse
+from goqueue.api.refusals import refuse, unreadable
 from goqueue.api.router import Router
 from goqueue.api.service import Service
 from goqueue.model import limits
@@ -110,7 +110,7 @@ class HttpDoor:
         except msgspec.ValidationError as error:
             raise refuse(error, operation.request) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidRequest(f"the body is not valid JSON in UTF-8: {error}") from None
+            raise unreadable("the body", body, error) from None
         except RecursionError:
             raise InvalidRequest("the body is nested too deeply") from None
 

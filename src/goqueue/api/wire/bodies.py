@@ -9,8 +9,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 
 from goqueue.api.operations import OPERATIONS, PATH_FIELDS, Operation
-from goqueue.api.refusals import refuse
-from goqueue.model.errors import InvalidRequest
+from goqueue.api.refusals import refuse, unreadable
 from goqueue.wire.shapes import Request
 
 
@@ -22,7 +21,7 @@ def decode(operation: Operation, body: bytes) -> tuple[Request, dict[str, Any]]:
     except msgspec.ValidationError as error:
         raise refuse(error, operation.request) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRequest(f"the request is not valid JSON in UTF-8: {error}") from None
+        raise unreadable("the request", body, error) from None
     path = operation.path_of({name: getattr(whole, name) for name in operation.path_fields})
     own = {name: getattr(whole, name) for name in operation.request.__struct_fields__}
     return operation.request(**own), path
