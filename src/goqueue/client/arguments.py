@@ -201,8 +201,8 @@ def to_seconds(name: str, span: Duration, *, least_ms: int = 0) -> float:
 
 
 def to_timeout(timeout: Duration | None) -> float | None:
-    """How long somebody waits; None: as long as it takes."""
-    return None if timeout is None else to_seconds("timeout", timeout)
+    """How long somebody waits; None: as long as it takes. A time that is over is now."""
+    return None if timeout is None else max(0.0, to_seconds("timeout", timeout, least_ms=-limits.MAX_DURATION_MS))
 
 
 def to_transaction_ms(name: str, span: Duration) -> int:
