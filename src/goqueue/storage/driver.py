@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import count
+from queue import SimpleQueue
 from typing import Final
 
 from goqueue.model import limits
@@ -40,8 +41,6 @@ class SyncDriver:
         self._on_sync = on_sync
         self._changed = threading.Condition()
         self._ready: OrderedDict[Log, None] = OrderedDict()
-        self._grown: OrderedDict[Log, None] = OrderedDict()
-        """Those whose next sync is to be begun."""
         self._due: dict[Log, float] = {}
         self._later: list[tuple[float, int, Log]] = []
         """A heap of when logs are due; of a log's entries only the one in `_due` counts."""
@@ -52,6 +51,10 @@ class SyncDriver:
         self._threads = [
             threading.Thread(target=self._work, name=f"goqueue-sync-{number}", daemon=True) for number in range(threads)
         ]
+        self._grown: SimpleQueue[Log | None] = SimpleQueue()
+        self.begin: Callable[[Log], None] = self._grown.put
+        """Have the disk begin with what the log's next sync will wait for. Each log asks once at a time."""
+        self._threads.append(threading.Thread(target=self._begin, name="goqueue-begin-sync", daemon=True))
         for thread in self._threads:
             thread.start()
 
@@ -63,17 +66,10 @@ class SyncDriver:
                 self._postpone(log, log.settings.fsync_interval_ms / 1000)
             self._changed.notify()
 
-    def begin(self, log: Log) -> None:
-        """Have the disk begin with what the log's next sync will wait for."""
-        with self._changed:
-            self._grown[log] = None
-            self._changed.notify()
-
     def forget(self, log: Log) -> None:
         """The log is gone: what was asked for it is not done."""
         with self._changed:
             self._ready.pop(log, None)
-            self._grown.pop(log, None)
             self._failed.discard(log)
             if self._due.pop(log, None) is not None:
                 self._prune()
@@ -83,19 +79,16 @@ class SyncDriver:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
+        self._grown.put(None)
         for thread in self._threads:
             thread.join()
 
     def _work(self) -> None:
-        while (following := self._next()) is not None:
-            log, whole = following
+        while (log := self._next()) is not None:
             begun = time.perf_counter()
             try:
-                if whole:
-                    log.sync()
-                    self._on_sync(time.perf_counter() - begun)
-                else:
-                    log.begin_sync()
+                log.sync()
+                self._on_sync(time.perf_counter() - begun)
             except StorageFailed as failure:
                 self._tell(log, failure)
             except LogClosed:
@@ -108,6 +101,14 @@ class SyncDriver:
                 with self._changed:
                     self._busy.discard(log)
                     self._changed.notify()
+
+    def _begin(self) -> None:
+        """In a thread of its own, so that asking costs next to nothing."""
+        while (log := self._grown.get()) is not None:
+            try:
+                log.begin_sync()
+            except (LogClosed, StorageFailed):
+                pass  # whoever appends or syncs is told
 
     def _again(self, log: Log) -> None:
         """Something was short, not broken: another try soon."""
@@ -138,8 +139,8 @@ class SyncDriver:
         if first:
             self._on_failure(failure)
 
-    def _next(self) -> tuple[Log, bool] | None:
-        """The next log, and whether it is to be synced or only to begin; waits for one. None when stopping."""
+    def _next(self) -> Log | None:
+        """The next log to sync; waits for one. None when stopping."""
         with self._changed:
             while not self._stopping:
                 now = time.monotonic()
@@ -148,13 +149,11 @@ class SyncDriver:
                     if self._due.get(waiting) == due:
                         del self._due[waiting]
                         self._ready[waiting] = None
-                for whole, logs in ((True, self._ready), (False, self._grown)):
-                    log = next((log for log in logs if log not in self._busy), None)
-                    if log is not None:
-                        del logs[log]
-                        self._grown.pop(log, None)  # a sync does all of it
-                        self._busy.add(log)
-                        return log, whole
+                log = next((log for log in self._ready if log not in self._busy), None)
+                if log is not None:
+                    del self._ready[log]
+                    self._busy.add(log)
+                    return log
                 wait = self._later[0][0] - now if self._later else threading.TIMEOUT_MAX
                 self._changed.wait(min(wait, threading.TIMEOUT_MAX))
         return None

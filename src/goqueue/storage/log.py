@@ -81,7 +81,7 @@ class _Tail(msgspec.Struct, frozen=True, gc=False):
 OnDirty = Callable[["Log", bool], None]
 """Called when there is something to sync: with False in the time the settings allow, with True at once."""
 OnGrown = Callable[["Log"], None]
-"""Called when so much waits for a sync that it is time for `begin_sync`."""
+"""Called when so much waits for a sync that it is time for `begin_sync`; once until that is called."""
 
 
 def _nobody(log: "Log", urgent: bool) -> None:
@@ -151,7 +151,9 @@ class Log:
         self._on_dirty = on_dirty
         self._on_grown = on_grown
         self._appended_bytes = 0
-        """Since the disk was last asked to begin with them."""
+        """Since somebody was last asked to have the disk begin with them."""
+        self._asked_to_begin = False
+        """And has not done so yet."""
         self.fresh: Fresh | None = None
         self._reserve = reserve
         self._catalogue = Catalogue(directory, disk, files, cache, kinds, recovered)
@@ -258,9 +260,10 @@ class Log:
         if not self._requested and self._settings.fsync is not Fsync.NONE:
             self._ask(urgent=self._settings.fsync is Fsync.EVERY)
         self._appended_bytes += size
-        if self._appended_bytes >= limits.BEGIN_SYNC_BYTES:
+        if self._appended_bytes >= limits.BEGIN_SYNC_BYTES and not self._asked_to_begin:
             self._appended_bytes = 0
             if self._settings.fsync is Fsync.INTERVAL:
+                self._asked_to_begin = True
                 self._on_grown(self)
         return Appended(first, end, timestamp, scan)
 
@@ -409,6 +412,7 @@ class Log:
 
     def begin_sync(self) -> None:
         """Have the disk begin with what the next sync will wait for; that one tells if something is wrong with it."""
+        self._asked_to_begin = False
         with self._maintenance:
             self._ending.check()
             segment = self._tail.segment

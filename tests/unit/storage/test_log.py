@@ -650,25 +650,38 @@ def test_what_waits_for_the_next_interval_is_begun_with_in_pieces(
     tmp_path: Path, fsync: Fsync, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grown: list[int] = []
+
+    def begin(log: Log) -> None:
+        grown.append(log.segments[-1].size)
+        log.begin_sync()
+
     disk = WatchedDisk()
-    log = Log.open(
-        str(tmp_path),
-        disk=disk,
-        settings=LogSettings(segment_bytes=1_000_000, fsync=fsync),
-        on_grown=lambda log: grown.append(log.segments[-1].size),
-    )
+    settings = LogSettings(segment_bytes=1_000_000, fsync=fsync)
+    log = Log.open(str(tmp_path), disk=disk, settings=settings, on_grown=begin)
     monkeypatch.setattr(limits, "BEGIN_SYNC_BYTES", 10_000)
     fill(log, 101)
     assert bool(grown) == (fsync is Fsync.INTERVAL)
     log.sync()
     synced = log.segments[-1].size
+    disk.operations.clear()
+    grown.clear()
     fill(log, 505)
     if fsync is Fsync.INTERVAL:
         assert len(grown) >= 5
         assert all(after - before >= 10_000 for before, after in pairwise(grown))
-    log.begin_sync()
-    assert [(each.kind, each.position) for each in disk.of_kind("begin_sync", ".log")] == [("begin_sync", synced)]
+    assert [each.position for each in disk.of_kind("begin_sync", ".log")] == [synced] * len(grown)
     assert log.durable.value < log.written.value
+
+
+def test_who_is_slow_to_begin_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Log] = []
+    log = Log.open(str(tmp_path), disk=WatchedDisk(), on_grown=asked.append)
+    monkeypatch.setattr(limits, "BEGIN_SYNC_BYTES", 1_000)
+    fill(log, 101)
+    assert asked == [log]
+    log.begin_sync()
+    put(log, message(101))
+    assert asked == [log, log]
 
 
 def waited_for(log: Log, *records: Record) -> None:
