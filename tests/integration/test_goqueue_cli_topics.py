@@ -111,7 +111,7 @@ def test_a_refused_argument_is_named_as_the_help_does(terminal: Terminal) -> Non
     )
     terminal.good("topic", "create", "named", "--if-missing")
     words = ("topic", "add-partitions", "named")
-    assert terminal.bad(*words, "0", code=2) == "COUNT is 0, which is less than 1"
+    assert terminal.bad(*words, "0", code=2) == "COUNT is 0, which is less than 1; it is a whole number from 1 to 1000"
     assert terminal.bad(*words, "x", code=2).startswith("COUNT is 'x'; it must be a whole number; see")
     assert terminal.bad("completion", "csh", code=2).startswith(
         "SHELL is 'csh'; it must be one of 'bash', 'zsh', 'fish'"
