@@ -125,7 +125,10 @@ class Membership:
         self._stock.clear(give_back=give_back)
         await self._settling.flush()
         member.connection = await self._link.get()
-        await member.leave()
+        try:
+            await member.leave()
+        except (UnknownMember, UnknownGroup):
+            pass  # who is forgotten has left
 
     async def _end_poll(self, connection: Connection) -> None:
         """The broker may still have a poll of ours, which would take what is given back now: a newer one ends it, and
@@ -191,8 +194,8 @@ class Membership:
     async def keep_beating(self) -> None:
         """Say that the member is there while it does not poll, because it has enough or is paused.
 
-        Not for a program that has not come for messages for long: its partitions are for others then, unless it has
-        something that is looked after.
+        Not for a program that has not come for messages for long: its partitions are for others then, once the time of
+        what it has is over, however that was extended.
         """
         while True:
             beat_s = min(BEAT_S, self.session_s / 4)
@@ -200,7 +203,7 @@ class Membership:
             member, silent_s = self.member, self._loop.time() - self._heard_at
             if member is None or silent_s < (self.session_s / 4 if self._is_polling else beat_s):
                 continue
-            if self._stock.is_asleep and not self._stock.has_kept:
+            if self._stock.is_asleep and self._loop.time() >= self._settling.extended_until:
                 continue
             try:
                 member.connection = await self._link.get()

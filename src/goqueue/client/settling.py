@@ -101,6 +101,8 @@ class SettleQueue:
         self._gathering: asyncio.TimerHandle | None = None
         self._is_urgent = False
         """Whether there is something that does not wait."""
+        self.extended_until = 0.0
+        """The time of the loop at which the last extension is over."""
         self._task: asyncio.Task[None] | None = None
         self._closed: GoQueueError | None = None
 
@@ -238,7 +240,9 @@ class SettleQueue:
             else:
                 offsets += decision.offsets
         twice = False
-        if action is not Action.EXTEND:
+        if action is Action.EXTEND:
+            self.extended_until = max(self.extended_until, self._loop.time() + argument / 1000)
+        else:
             for row, offsets in by_row.items():
                 before = len(row.settled)
                 row.settled.update(offsets)

@@ -23,7 +23,7 @@ class Stock:
     """`row` and `next` are what is being handed out, and how far; whoever hands out single messages moves `next` on."""
 
     __slots__ = (
-        "_advanced", "_is_shut", "_keep_handed_out", "_kept", "_max_bytes", "_max_messages", "_on_room", "_on_stored",
+        "_comings", "_is_shut", "_keep_handed_out", "_kept", "_max_bytes", "_max_messages", "_on_room", "_on_stored",
         "_paused", "_return", "_rows", "_sought", "bytes", "is_asleep", "lock", "messages", "next", "row", "seeks",
         "waiting",
     )  # fmt: skip
@@ -56,8 +56,8 @@ class Stock:
         """By topic, and partition unless all were moved: by which seek. What polls of before bring is not wanted."""
         self._paused = False
         self._is_shut = False
-        self._advanced = 0
-        """Counts the rows that are handed out."""
+        self._comings = 0
+        """Counts how often somebody came who had to wait, or was handed out another row."""
         self.waiting = 0
         """How many wait for a message."""
         self.is_asleep = False
@@ -129,7 +129,7 @@ class Stock:
             if len(row.settled) < len(row):  # else all of it was lost while it was in stock
                 if self._keep_handed_out:
                     self._kept[row] = None
-                self._advanced += 1
+                self._comings += 1
                 with self.lock:
                     self.row, self.next = row, 0
                 return row
@@ -183,18 +183,13 @@ class Stock:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Another one whenever something was handed out, or is about to be."""
-        return self._advanced, self.next
+        """Another one whenever somebody has come for messages, whether there were any or not."""
+        return self._comings, self.next
 
     @property
     def left(self) -> int:
         """How many messages are here that others could have."""
         return self.messages + (len(self.row) - self.next if self.row is not None else 0)
-
-    @property
-    def has_kept(self) -> bool:
-        """Whether something was handed out that is to be looked after."""
-        return bool(self._kept)
 
     def sleep(self) -> None:
         """Give everything back, and take nothing in until somebody comes."""
@@ -203,6 +198,7 @@ class Stock:
 
     def wake(self) -> None:
         """Somebody came."""
+        self._comings += 1
         if self.is_asleep:
             self.is_asleep = False
             self._on_room()
@@ -216,11 +212,12 @@ class Stock:
     def pause(self) -> None:
         """Hand out nothing more, and take nothing in."""
         self._paused = True
+        self.wake()
         self.clear()
 
     def resume(self) -> None:
         self._paused = False
-        self._advanced += 1  # who resumes means to come
+        self.wake()  # who resumes means to come
         self._on_room()
         self._on_stored()
 

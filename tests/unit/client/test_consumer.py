@@ -1410,26 +1410,86 @@ def test_who_waits_or_takes_messages_is_not_taken_for_one_that_hangs(
     run(go())
 
 
-@pytest.mark.parametrize("auto_extend", [False, True])
+async def asleep(consumer: AsyncConsumer) -> None:
+    async with asyncio.timeout(20):
+        while not consumer.stock.is_asleep:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("extended", ["by nobody", "by hand", "automatically"])
 def test_a_program_that_hangs_says_no_longer_that_it_is_there_unless_it_has_something_to_look_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auto_extend: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extended: str
 ) -> None:
     async def go() -> None:
         calls = watch(monkeypatch)
         async with staged(tmp_path) as stage:
             await stage.publish(*numbers(0, 10))
-            async with stage.consumer(auto_extend=auto_extend, prefetch=2) as consumer:
+            async with stage.consumer(auto_extend=extended == "automatically", prefetch=2) as consumer:
                 (message,) = await take(hurried(often(consumer), monkeypatch), 1)
-                async with asyncio.timeout(20):
-                    while not consumer.stock.is_asleep:
-                        await asyncio.sleep(0.01)
-                await asyncio.sleep(0.1)  # a poll that was under way has its answer
+                if extended == "by hand":
+                    await message.extend(60)
+                await asleep(consumer)
+                await asyncio.sleep(0.4)  # polls that were under way, and extensions of the stock, are over
                 polls, beats = calls.polls.total(), len(calls.beats)
                 await asyncio.sleep(0.3)
                 assert calls.polls.total() == polls
-                assert (len(calls.beats) > beats) == auto_extend
+                assert (len(calls.beats) > beats) == (extended != "by nobody")
                 await message.ack(wait=True)
                 assert texts(await take(consumer, 9)) == numbers(1, 10)
+
+    run(go())
+
+
+def test_who_looks_now_and_then_without_waiting_gets_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go() -> None:
+        async with staged(tmp_path) as stage, stage.consumer() as consumer:
+            hurried(consumer, monkeypatch)
+            for _ in range(5):
+                assert not await consumer.poll(timeout=0)
+                await asyncio.sleep(0.1)  # a third of the time after which it hangs, twice that between two looks
+            await stage.publish("at last")
+            async with asyncio.timeout(20):
+                while not (batch := await consumer.poll(timeout=0)):
+                    await asyncio.sleep(0.1)
+            assert batch.values() == [b"at last"]
+
+    run(go())
+
+
+def test_who_pauses_or_resumes_is_awake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go() -> None:
+        calls = watch(monkeypatch)
+        async with staged(tmp_path) as stage:
+            await stage.publish(*numbers(0, 10))
+            async with stage.consumer(prefetch=2) as consumer:
+                (message,) = await take(hurried(often(consumer), monkeypatch), 1)
+                await message.ack(wait=True)
+                await asleep(consumer)
+                await asyncio.sleep(0.2)
+                beats = len(calls.beats)
+                consumer.pause()
+                async with asyncio.timeout(20):
+                    await calls.until(lambda: len(calls.beats) > beats)
+                polls = calls.polls.total()
+                consumer.resume()
+                async with asyncio.timeout(20):
+                    await calls.until(lambda: calls.polls.total() > polls)
+
+    run(go())
+
+
+def test_who_is_forgotten_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def go() -> None:
+        async with staged(tmp_path) as stage:
+            await stage.publish(*numbers(0, 10))
+            async with stage.consumer(prefetch=2, session_timeout="1s") as consumer:
+                await take(hurried(consumer, monkeypatch), 1)
+                async with asyncio.timeout(20):
+                    while (await stage.client.describe_group("billing")).members:
+                        await asyncio.sleep(0.05)
+            assert "could not leave" not in caplog.text
 
     run(go())
 
