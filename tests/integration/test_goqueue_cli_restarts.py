@@ -1,4 +1,6 @@
-"""`goqueue-cli consume` over a broker that is killed: who follows waits and goes on, others end with an error."""
+"""`goqueue-cli` over a broker that is killed: who follows waits and goes on, others end with an error. A bench
+goes on, and leaves nothing behind.
+"""
 
 import os
 import random
@@ -21,15 +23,14 @@ FIRST = ["0:0 a", "0:1 c", "1:0 b"]
 SECOND = ["0:2 d", "0:3 f", "1:1 e"]
 
 
-class Consumer:
-    """A `goqueue-cli consume` whose output goes to files, so that it can be looked at while it runs."""
+class Command:
+    """A `goqueue-cli` whose output goes to files, so that it can be looked at while it runs."""
 
     def __init__(self, name: str, directory: Path, address: str, *words: str) -> None:
         env = {**os.environ, "GOQUEUE_ADDRESS": address, "GOQUEUE_CLI_CONFIG": "/nonexistent"}
         self._output, self._errors = directory / f"{name}.out", directory / f"{name}.err"
         with self._output.open("wb") as output, self._errors.open("wb") as errors:
-            command = [*COMMAND, "consume", "orders", "--format", "%p:%o %v", *words]
-            self._process = subprocess.Popen(command, env=env, stdout=output, stderr=errors)
+            self._process = subprocess.Popen([*COMMAND, *words], env=env, stdout=output, stderr=errors)
 
     @property
     def lines(self) -> list[str]:
@@ -77,8 +78,8 @@ def test_followers_go_on_after_a_kill_and_wait_until_ctrl_c(tmp_path: Path, stac
     client.call("create_topic", name="orders", num_partitions=2)
     publish(client, "a", "b", "c")
 
-    def consume(name: str, *words: str) -> Consumer:
-        made = Consumer(name, tmp_path, broker.wire, *words)
+    def consume(name: str, *words: str) -> Command:
+        made = Command(name, tmp_path, broker.wire, "consume", "orders", "--format", "%p:%o %v", *words)
         stack.callback(made.kill)
         return made
 
@@ -106,3 +107,29 @@ def test_followers_go_on_after_a_kill_and_wait_until_ctrl_c(tmp_path: Path, stac
         assert consumer.lines == sorted(FIRST + SECOND)
     assert plain.complaints == [away, back, away]
     assert member.complaints == [away, back, away, "note: 6 messages, acked"]
+
+
+def test_a_bench_goes_on_after_a_kill_and_leaves_nothing_behind_after_ctrl_c(tmp_path: Path, stack: ExitStack) -> None:
+    broker = stack.enter_context(running_broker(tmp_path, *free_doors(random.Random())))
+    client = stack.enter_context(goqueue.Client(broker.wire))
+    bench = Command("bench", tmp_path, broker.wire, "bench", "latency", "--messages", "100000000")
+    stack.callback(bench.kill)
+
+    def published() -> int:
+        return sum(client.describe_topic(topic).total_messages for topic in client.list_topics().topics)
+
+    wait_until(published)
+    broker.kill()
+    wait_until(lambda: bench.complaints)
+    broker.restart()
+    before = published()
+    wait_until(lambda: published() > before)
+    bench.interrupt()
+    assert bench.end() == 130
+    assert client.list_topics().topics == []
+    assert client.list_groups().groups == []
+    lost, *back, stopped = bench.complaints
+    assert lost.startswith("note: a connection failed, and is made again when it is needed: ")
+    assert back == [f"note: the connection to {broker.wire} works again"]
+    assert stopped.startswith("note: stopped after ")
+    assert stopped.endswith(" of 100,000,000 messages")

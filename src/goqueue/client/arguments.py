@@ -92,6 +92,8 @@ def _whole(least: int, most: int | None = None, *, or_none: bool = False) -> Rul
 
 _TEXT: Final = Rule(lambda value: isinstance(value, str), "text")
 _TEXT_OR_NONE: Final = Rule(lambda value: value is None or isinstance(value, str), "text, or None")
+_NAME: Final = Rule(lambda value: isinstance(value, str) and value != "", "text that is not empty")
+_NAME_OR_NONE: Final = Rule(lambda value: value is None or _NAME.holds(value), f"{_NAME.wanted}, or None")
 _SWITCH: Final = Rule(lambda value: isinstance(value, int) and value in (0, 1), "True or False")
 _CALLBACK: Final = Rule(lambda value: value is None or callable(value), "a function that is called, or None")
 _PLAIN_CALLBACK: Final = Rule(
@@ -107,13 +109,13 @@ RULES: Final[dict[str, Rule]] = {
     "batch_bytes": _whole(1, limits.MAX_BLOCK_BYTES),
     "batch_messages": _whole(1),
     "buffer_bytes": _whole(1),
-    "client_id": _TEXT,
+    "client_id": _NAME,
     "exist_ok": _SWITCH,
     "fetch_bytes": _whole(1, limits.MAX_BLOCK_BYTES),
     "follow": _SWITCH,
     "from_offset": _whole(0, or_none=True),
     "group": _TEXT,
-    "instance_id": _TEXT_OR_NONE,
+    "instance_id": _NAME_OR_NONE,
     "isolation": Rule(
         lambda value: value in ("read_committed", "read_uncommitted"), "one of read_committed, read_uncommitted"
     ),
@@ -134,7 +136,7 @@ RULES: Final[dict[str, Rule]] = {
         lambda value: value in ("earliest", "latest"), "earliest or latest; other places have arguments of their own"
     ),
     "topic": _TEXT,
-    "transactional_id": _TEXT_OR_NONE,
+    "transactional_id": _NAME_OR_NONE,
     "wait": _SWITCH,
 }
 """By the name of the argument."""

@@ -274,6 +274,7 @@ class ConsumerCore:
 
     async def _more(self) -> None:
         """Wait until there is something to hand out. Of several who wait one may be faster: look again."""
+        self._settling.turns.check_loop()
         self.stock.wake()
         self.stock.waiting += 1
         try:

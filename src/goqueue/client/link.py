@@ -52,10 +52,11 @@ def backoff_s(failures: int, base_s: float = BACKOFF_S) -> float:
 
 
 def check_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """InvalidRequest when another one is running: what is awaited there would never be heard of."""
-    if loop is not asyncio.get_running_loop():
+    """InvalidRequest when another one is running, or none: what is awaited there would never be heard of."""
+    if loop is not asyncio._get_running_loop():
         raise InvalidRequest(
-            "a client belongs to one event loop; make another one in each asyncio.run, and close it there"
+            "a client belongs to one event loop, and what it makes with it: make another one in each asyncio.run, and "
+            "close it there; threads share a goqueue.Client"
         )
 
 
@@ -121,7 +122,7 @@ class Link:
     def _tell_back(self) -> None:
         if self._told_lost:
             self._told_lost = False
-            log.info("the connection to %s:%d works again", self.endpoint.host, self.endpoint.port)
+            log.warning("the connection to %s:%d works again", self.endpoint.host, self.endpoint.port)
 
     async def insist(
         self, work: Callable[[Connection], Awaitable[T]], *, timeout_s: float | None, repeatable: bool = True

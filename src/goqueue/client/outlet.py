@@ -90,6 +90,11 @@ class Outlet:
             return
         if isinstance(outcome, UnknownTopic | UnknownPartition):
             self._routes.forget(topic, line.topic_id)
+        if isinstance(outcome, UnknownTopic):
+            outcome = UnknownTopic(
+                f"topic {topic!r} was deleted, with what was published to it; publish again: it goes to the new one of "
+                "that name, if there is one"
+            )
         receivers = [receiver for _, receiver in batch.receivers]
         self.receipts.fail(topic, line.partition, batch.count, receivers, outcome)
 

@@ -129,6 +129,7 @@ class AsyncProducer:
         `value` None is a tombstone. `delay` and `ttl` are seconds, text like "1m30s" or a timedelta. What it raises is
         about this message alone.
         """
+        check_loop(self._loop)
         sender = self.sender
         future: asyncio.Future[Receipt] = self._loop.create_future()
         try:
@@ -171,6 +172,8 @@ class AsyncProducer:
         `BufferFull` when as many bytes wait as may, or sends wait for room: nothing was enqueued; `await room()` and
         try again.
         """
+        if not self.sender.pumping:  # not each time: to ask for the loop costs as much as a third of all this
+            check_loop(self._loop)
         if self._queued:
             raise BufferFull("messages that were sent before wait for room; wait for it behind them")
         try:
@@ -199,6 +202,7 @@ class AsyncProducer:
         if not self._usual.blocks.is_answered:
             raise InvalidRequest("with acks none nothing can be published by the column; use leader or all")
         to_topic(topic)
+        check_loop(self._loop)
         outlet = self.outlet
         began_in = outlet.sender.accumulator.transaction
         self._queued += 1
@@ -241,6 +245,7 @@ class AsyncProducer:
 
     async def room(self) -> None:
         """Wait until there is room for another batch, and for what was refused; behind sends that wait for it too."""
+        check_loop(self._loop)
         await self._behind_sends()
         await self._room(self.outlet)
 
@@ -270,6 +275,7 @@ class AsyncProducer:
 
     async def flush(self) -> None:
         """Wait until everything enqueued so far has its answer; raises if some of it failed since the last flush."""
+        check_loop(self._loop)
         outlet = self.outlet
         await outlet.flush()
         failure = outlet.receipts.take_failure()

@@ -225,8 +225,8 @@ class Sender:
     def schedule(self) -> None:
         """Look soon, after whoever else has a turn now, whether something is to be sent."""
         if not self.pumping:
-            self.pumping = True
             self._loop.call_soon(self.pump)
+            self.pumping = True
 
     def pump(self) -> None:
         """Send what may go now; come back when the next batch has lingered."""

@@ -31,8 +31,8 @@ class Turns:
         running = asyncio.get_running_loop()
         if self.loop is not None and self.loop is not running:
             raise InvalidRequest(
-                "a consumer belongs to one event loop, and its messages with it; wait for them there, or settle "
-                "without wait"
+                "a consumer belongs to one event loop, and its messages with it; poll and wait for them there, or "
+                "settle without wait"
             )
         return running
 

@@ -227,7 +227,10 @@ def test_nobody_waits_for_a_settlement_in_another_event_loop(tmp_path: Path) -> 
             await stage.publish("a", "b")
             async with stage.consumer() as consumer:
                 batch = await consumer.poll(2)
-                waits: list[Callable[[], Coroutine[Any, Any, None]]] = [consumer.flush]
+                waits: list[Callable[[], Coroutine[Any, Any, object]]] = [
+                    consumer.flush,
+                    partial(consumer.poll, timeout=5),
+                ]
                 for one in (batch[0], batch):
                     waits += [partial(each, wait=True) for each in (one.ack, one.nack, one.reject, one.release)]
                     waits.append(partial(one.extend, 5))

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
+from goqueue.cli.output import note, show_count
 from goqueue.cli.remote.broker import Broker, run
 from goqueue.cli.remote.chosen import OutputFormat, add, group, output, with_options
 from goqueue.cli.remote.names import option, topics
-from goqueue.cli.remote.showing import print_data
+from goqueue.cli.remote.showing import count, print_data
 from goqueue.cli.remote.typed import check_number
-from goqueue.model.errors import GoQueueError
+from goqueue.model.errors import GoQueueError, NotFound
 from goqueue.wire.shapes.messages import AcksName
 
 if TYPE_CHECKING:
@@ -83,7 +84,11 @@ def _bench(name: str, *, topic: str | None, rate: float = 0.0, **numbers: Any) -
         check_number(f"--{field.replace('_', '-')}", getattr(load, field), least=least)
     gauge = Gauge(name, load.messages, load.size)
     used = topic or f"bench-{secrets.token_hex(4)}"
-    run(lambda broker: _measure(broker, LOADS[name], load, gauge, used, own=topic is None))
+    try:
+        run(lambda broker: _measure(broker, LOADS[name], load, gauge, used, own=topic is None))
+    except typer.Exit:  # by Ctrl-C
+        note(f"stopped after {count(gauge.done)} of {show_count(load.messages, 'message')}")
+        raise
     if output() is OutputFormat.TABLE:
         gauge.print()
     else:
@@ -115,11 +120,13 @@ async def _measure(
             await _forget(broker, "delete_topic", topic=topic)
 
 
-async def _forget(broker: Broker, operation: str, **fields: Any) -> None:
+async def _forget(broker: Broker, operation: str, **named: str) -> None:
     try:
-        await broker.call_plainly(operation, fields)
-    except GoQueueError:
+        await broker.call_plainly(operation, named)
+    except NotFound:
         pass  # it was never there
+    except GoQueueError as error:
+        note(f"{' '.join(*named.items())} could not be removed: {error}")
 
 
 add(app, **{name.replace("-", "_"): _command(name, bench) for name, bench in BENCHES.items()})

@@ -28,7 +28,7 @@ class Gauge(Counter):
         super().__init__(name, total)
         self._name = name
         self._size = size
-        self._done = 0
+        self.done = 0
         self._latencies = array("d")
         self._times = (0.0, 0.0)
 
@@ -39,7 +39,7 @@ class Gauge(Counter):
         self._times = (self._times[0], time.perf_counter())
 
     def add(self, messages: int) -> None:
-        self._done += messages
+        self.done += messages
         self.advance(messages)
 
     def took(self, latency_s: float) -> None:
@@ -50,11 +50,11 @@ class Gauge(Counter):
         ordered = sorted(self._latencies)
         elapsed = max(self._times[1] - self._times[0], 1e-9)
         return {
-            "done": self._done,
-            "bytes": self._done * self._size,
+            "done": self.done,
+            "bytes": self.done * self._size,
             "seconds": round(elapsed, 6),
-            "messages_per_second": round(self._done / elapsed, 1),
-            "bytes_per_second": round(self._done * self._size / elapsed, 1),
+            "messages_per_second": round(self.done / elapsed, 1),
+            "bytes_per_second": round(self.done * self._size / elapsed, 1),
             "latency_ms": {
                 "samples": len(ordered),
                 **{name: round(quantile(ordered, part) * 1000, 4) for name, part in _QUANTILES},

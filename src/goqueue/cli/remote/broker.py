@@ -6,6 +6,7 @@ A command that is patient, because it follows, waits for a broker that went away
 """
 
 import asyncio
+import logging
 import os
 import signal
 import threading
@@ -66,8 +67,8 @@ class Broker:
             sent = False
             connection = self._connection
             try:
+                connection = self._connection = await self._link.get()
                 if self.patient:
-                    connection = self._connection = await self._link.get()
                     self._notice(away=False)
                 sent = True
                 return await connection.ask(CODES[operation], fields, timeout_s=_patience_s(operation))
@@ -129,10 +130,25 @@ async def _connected(work: Callable[[Broker], Awaitable[T]], patient: bool) -> T
         connection = await link.get()
     except (Unavailable, ProtocolError) as error:
         raise unreachable(error, address, source) from None
+    client_log, notes = logging.getLogger("goqueue.client"), _Notes(logging.WARNING)
+    client_log.addHandler(notes)
     try:
         return await work(Broker(link, connection, address, patient=patient))
     finally:
         await link.close()
+        client_log.removeHandler(notes)
+
+
+class _Notes(logging.Handler):
+    """What the client has to say; not again at once, because it has several connections."""
+
+    _last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        if line != self._last:
+            self._last = line
+            note(line)
 
 
 def _run_loop(work: Awaitable[T]) -> T:

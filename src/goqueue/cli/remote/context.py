@@ -40,6 +40,9 @@ def use(name: Context) -> None:
     address = contexts.address_of(name)
     context_file.save(msgspec.structs.replace(contexts, current=name))
     show({"current": name, "address": address}, lambda _: say(f"using {text(name)}, at {text(address)}"))
+    where, source = find_address()
+    if source.startswith("$"):
+        note(f"{source} is set, and wins: commands go to {where} while it is")
 
 
 def set_context(

@@ -28,6 +28,10 @@ def test_the_first_context_is_in_use_and_others_are_when_asked_for(terminal: Ter
         ["there", "there:9001"],
     ]
     assert terminal.good("context", "use", "there") == "using there, at there:9001\n"
+    terminal.environment["GOQUEUE_ADDRESS"] = "other:1"
+    said = terminal.type("context", "use", "there").stderr
+    assert said == "note: $GOQUEUE_ADDRESS is set, and wins: commands go to other:1 while it is\n"
+    del terminal.environment["GOQUEUE_ADDRESS"]
     assert terminal.object("context", "list") == {
         "current": "there",
         "contexts": {"here": {"address": "127.0.0.1:9001"}, "there": {"address": "there:9001"}},
