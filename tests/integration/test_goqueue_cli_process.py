@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -75,7 +76,9 @@ def test_ctrl_c_leaves_nothing_of_a_bench_behind(broker: EmbeddedBroker) -> None
     process = start(broker, "bench", "end-to-end", "-n", "1000000", "--rate", "100")
     wait_until(lambda: any(name.startswith("bench-") for name in broker.call("list_groups")["groups"]))
     process.send_signal(signal.SIGINT)
-    assert end(process) == (130, b"", b"")
+    code, output, errors = end(process)
+    assert (code, output) == (130, b"")
+    assert re.fullmatch(rb"note: stopped after [\d,]+ of 1,000,000 messages\n", errors)
     assert broker.call("list_topics") == before
     assert not any(name.startswith("bench-") for name in broker.call("list_groups")["groups"])
 

@@ -128,8 +128,8 @@ def test_a_bench_goes_on_after_a_kill_and_leaves_nothing_behind_after_ctrl_c(tmp
     assert bench.end() == 130
     assert client.list_topics().topics == []
     assert client.list_groups().groups == []
-    lost, *back, stopped = bench.complaints
-    assert lost.startswith("note: a connection failed, and is made again when it is needed: ")
-    assert back == [f"note: the connection to {broker.wire} works again"]
+    *connections, stopped = bench.complaints  # of its connections one may be back before the other one is missed
+    assert connections[0].startswith("note: a connection failed, and is made again when it is needed: ")
+    assert f"note: the connection to {broker.wire} works again" in connections
     assert stopped.startswith("note: stopped after ")
     assert stopped.endswith(" of 100,000,000 messages")
