@@ -133,3 +133,17 @@ def test_a_bench_goes_on_after_a_kill_and_leaves_nothing_behind_after_ctrl_c(tmp
     assert f"note: the connection to {broker.wire} works again" in connections
     assert stopped.startswith("note: stopped after ")
     assert stopped.endswith(" of 100,000,000 messages")
+
+
+def test_a_bench_says_what_it_could_not_remove(tmp_path: Path, stack: ExitStack) -> None:
+    broker = stack.enter_context(running_broker(tmp_path, *free_doors(random.Random())))
+    with goqueue.Client(broker.wire) as client:
+        bench = Command("bench", tmp_path, broker.wire, "bench", "latency", "--messages", "100000000")
+        stack.callback(bench.kill)
+        wait_until(lambda: client.list_topics().topics)
+        (topic,) = client.list_topics().topics
+    broker.kill()
+    wait_until(lambda: bench.complaints)
+    bench.interrupt()
+    assert bench.end() == 130
+    assert any(line.startswith(f"note: topic {topic} could not be removed: ") for line in bench.complaints)
