@@ -194,10 +194,17 @@ class Coordination:
         return self.view(group, member)
 
     async def heartbeat(
-        self, group: Group, member: Member, given_up: Iterable[str], finishing: Iterable[str] = ()
+        self,
+        group: Group,
+        member: Member,
+        given_up: Iterable[str],
+        finishing: Iterable[str] = (),
+        generation: int | None = None,
     ) -> View:
+        """`generation` is that of the last answer that reached the member, if it keeps track."""
         self.touch(member)
-        self.acknowledge(group, member, given_up, finishing)
+        has_heard = generation is None or generation >= member.told_generation
+        self.acknowledge(group, member, given_up, finishing, has_heard=has_heard)
         await self.release(group, member)
         await self.sure(group)
         return self.view(group, group.member(member.member_id))
@@ -237,12 +244,18 @@ class Coordination:
         self.machine.touch(member, self._monotonic())
 
     def acknowledge(
-        self, group: Group, member: Member, given_up: Iterable[str] = (), finishing: Iterable[str] = ()
+        self,
+        group: Group,
+        member: Member,
+        given_up: Iterable[str] = (),
+        finishing: Iterable[str] = (),
+        *,
+        has_heard: bool = True,
     ) -> None:
         """The member was told what to give up, and has been heard of since; or it says so itself, or that it is not yet
-        done with it.
+        done with it. Not if it `has_heard` nothing of that: it asked while the answer that tells it was on its way.
         """
-        told = set(member.told)
+        told = set(member.told) if has_heard else set[Part]()
         if busy := set(finishing):
             unfinished = {part for part in member.parts if self.part_name(part) in busy}
             told -= unfinished
@@ -250,7 +263,8 @@ class Coordination:
         if named := set(given_up):
             told |= {part for part in member.parts if self.part_name(part) in named}
         member.acknowledged |= {part for part in told if group.owner(part) is member and group.is_revoking(part)}
-        member.told = frozenset()
+        if has_heard:
+            member.told = frozenset()
 
     async def release(self, group: Group, member: Member) -> None:
         """Take from the member what it was told to give up, as far as nothing of it is under way."""
@@ -272,7 +286,7 @@ class Coordination:
         leader = group.leader
         revoking = group.revoking(member)
         member.told = frozenset(revoking)
-        member.told_version = member.version
+        member.told_version, member.told_generation = member.version, group.generation
         return View(
             member.member_id,
             group.generation,

@@ -168,7 +168,8 @@ class Poller:
         if received is not None and (received < member.took or not member.took):
             self._give_back(group, member, received, turn.number - 1)
         await self._keep_given_back(group)
-        self._coordination.acknowledge(group, member)
+        has_heard = known_version is None or known_version == member.told_version
+        self._coordination.acknowledge(group, member, has_heard=has_heard)
         await self._offsets.auto_commit(group, member, arrived)
         await self._coordination.release(group, member)
         await self._coordination.sure(group)

@@ -225,7 +225,11 @@ class Member:
 
         `finishing` it was told to give up, too, and is not done with.
         """
-        request: dict[str, Any] = {"group": self.group, "member_id": self.member_id}
+        request: dict[str, Any] = {
+            "group": self.group,
+            "member_id": self.member_id,
+            "generation": self.news.generation,  # what answers on their way say has not been heard
+        }
         for name, partitions in (("revoked", [*revoked]), ("finishing", [*finishing])):
             if partitions:
                 request[name] = partitions

@@ -38,6 +38,7 @@ class Member:
         "poll",
         "seen_at",
         "told",
+        "told_generation",
         "told_version",
         "took",
         "turn",
@@ -55,6 +56,8 @@ class Member:
         with the time: the member is told again."""
         self.told_version = -1
         """Soft: the version its last reply was about."""
+        self.told_generation = 0
+        """Soft: the group's generation that its last reply named."""
         self.poll = 0
         """Soft: the number of its newest poll. An older one takes nothing any more."""
         self.took = 0

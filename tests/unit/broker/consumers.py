@@ -30,8 +30,8 @@ from goqueue.model.publishing import Acks
 from goqueue.model.record import Extension, Lane, Record
 from goqueue.model.topic import TopicSettings
 from tests.support.loop import turns
+from tests.support.moved_time import MovedTime
 from tests.unit.broker.brokers import Clock, block, messages, opened
-from tests.unit.broker.moved_time import MovedTime
 
 SESSION_MS = 30_000
 REBALANCE_MS = 30_000
@@ -118,10 +118,15 @@ class Consumers:
         return await groups.join(command, partial(self.broker.offsets.begin, position=start))
 
     async def heartbeat(
-        self, member_id: str, *given_up: str, finishing: Iterable[str] = (), group: str = GROUP
+        self,
+        member_id: str,
+        *given_up: str,
+        finishing: Iterable[str] = (),
+        generation: int | None = None,
+        group: str = GROUP,
     ) -> View:
         member = self.member(member_id, group)
-        return await self.broker.groups.heartbeat(self.group(group), member, given_up, finishing)
+        return await self.broker.groups.heartbeat(self.group(group), member, given_up, finishing, generation)
 
     async def leave(self, member_id: str, *, group: str = GROUP) -> None:
         await self.broker.offsets.leave(self.group(group), self.member(member_id, group))

@@ -22,6 +22,7 @@ from goqueue.model.groups import Assignor, GroupState
 from goqueue.storage.store import sidecar_name
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.loop import turns
+from tests.support.moved_time import run_timed
 from tests.unit.broker.consumers import (
     GROUP,
     LATEST,
@@ -32,7 +33,6 @@ from tests.unit.broker.consumers import (
     numbered,
     texts,
 )
-from tests.unit.broker.moved_time import run_timed
 
 
 async def two_members(to: Consumers) -> tuple[str, str]:
@@ -111,6 +111,37 @@ def test_a_member_keeps_what_it_is_not_done_with_until_it_is(tmp_path: Path) -> 
                 assert to.owned(second) == []
             assert (await to.heartbeat(first)).revoke == []
             assert (await to.heartbeat(second)).assigned == [moving]
+
+    run_timed(go())
+
+
+def test_a_heartbeat_that_crosses_the_answer_that_revokes_has_not_heard_of_it(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(partitions=2)
+            first = await to.join("a")
+            second = await to.join("b")
+            (moving,) = (await to.heartbeat(first.member_id)).revoke  # which is on its way
+            crossing = await to.heartbeat(first.member_id, generation=first.generation)
+            assert crossing.revoke == [moving]
+            assert to.owned(second.member_id) == []
+            assert (await to.heartbeat(first.member_id, generation=crossing.generation)).revoke == []
+            assert (await to.heartbeat(second.member_id)).assigned == [moving]
+
+    run_timed(go())
+
+
+def test_a_poll_that_crosses_the_answer_that_revokes_has_not_heard_of_it(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with consuming(tmp_path) as to:
+            await to.create(partitions=2)
+            first = await to.join("a")
+            second = await to.join("b")
+            told = await to.heartbeat(first.member_id)  # which is on its way
+            await to.park(first.member_id, known_version=first.version)
+            assert to.owned(second.member_id) == []
+            await to.park(first.member_id, 0, known_version=told.version)
+            assert (await to.heartbeat(second.member_id)).assigned == told.revoke
 
     run_timed(go())
 

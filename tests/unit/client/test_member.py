@@ -327,7 +327,7 @@ def test_a_heartbeat_hears_what_there_is_to_give_up_and_forgets_no_topic() -> No
 
     consume(broker, use)
     who = {"group": "billing", "member_id": "w-1"}
-    assert broker.asked[1:] == [("heartbeat", who), ("leave_group", who)]
+    assert broker.asked[1:] == [("heartbeat", {**who, "generation": 3}), ("leave_group", who)]
 
 
 def test_a_partition_that_is_refused_does_not_keep_others_from_being_settled_and_all_refusals_are_told() -> None:

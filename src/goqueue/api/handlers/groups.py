@@ -53,7 +53,8 @@ async def join_group(service: Service, request: shapes.JoinGroup, group: str) ->
 
 async def heartbeat(service: Service, request: shapes.Heartbeat, group: str) -> shapes.MemberReply:
     found, member = find_member(service, group, request.member_id)
-    return show_member(await service.broker.groups.heartbeat(found, member, request.revoked, request.finishing))
+    given_up, finishing = request.revoked, request.finishing
+    return show_member(await service.broker.groups.heartbeat(found, member, given_up, finishing, request.generation))
 
 
 async def leave_group(service: Service, request: shapes.LeaveGroup, group: str) -> shapes.Left:
