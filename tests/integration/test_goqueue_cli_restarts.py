@@ -7,8 +7,7 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 import goqueue
 from tests.chaos.broker_kill import free_doors
 from tests.support.broker import running_broker
+from tests.support.patience import PATIENCE_S, wait_until
 
 COMMAND = [sys.executable, "-c", "from goqueue.cli.remote.main import main; main()"]
 FIRST = ["0:0 a", "0:1 c", "1:0 b"]
@@ -45,7 +45,7 @@ class Command:
         self._process.send_signal(signal.SIGINT)
 
     def end(self) -> int:
-        return self._process.wait(timeout=20)
+        return self._process.wait(timeout=PATIENCE_S)
 
     def kill(self) -> None:
         self._process.kill()
@@ -61,13 +61,6 @@ def stack() -> Iterator[ExitStack]:
 def publish(client: goqueue.Client, *values: str) -> None:
     for number, value in enumerate(values):
         client.call("publish", topic="orders", value=value, partition=number % 2)
-
-
-def wait_until(found: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not found():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_followers_go_on_after_a_kill_and_wait_until_ctrl_c(tmp_path: Path, stack: ExitStack) -> None:
@@ -109,21 +102,21 @@ def test_followers_go_on_after_a_kill_and_wait_until_ctrl_c(tmp_path: Path, stac
     assert member.complaints == [away, back, away, "note: 6 messages, acked"]
 
 
+def published(client: goqueue.Client) -> int:
+    return sum(client.describe_topic(topic).total_messages for topic in client.list_topics().topics)
+
+
 def test_a_bench_goes_on_after_a_kill_and_leaves_nothing_behind_after_ctrl_c(tmp_path: Path, stack: ExitStack) -> None:
     broker = stack.enter_context(running_broker(tmp_path, *free_doors(random.Random())))
     client = stack.enter_context(goqueue.Client(broker.wire))
     bench = Command("bench", tmp_path, broker.wire, "bench", "latency", "--messages", "100000000")
     stack.callback(bench.kill)
-
-    def published() -> int:
-        return sum(client.describe_topic(topic).total_messages for topic in client.list_topics().topics)
-
-    wait_until(published)
+    wait_until(lambda: published(client))
     broker.kill()
     wait_until(lambda: bench.complaints)
     broker.restart()
-    before = published()
-    wait_until(lambda: published() > before)
+    before = published(client)
+    wait_until(lambda: published(client) > before)
     bench.interrupt()
     assert bench.end() == 130
     assert client.list_topics().topics == []
@@ -140,7 +133,7 @@ def test_a_bench_says_what_it_could_not_remove(tmp_path: Path, stack: ExitStack)
     with goqueue.Client(broker.wire) as client:
         bench = Command("bench", tmp_path, broker.wire, "bench", "latency", "--messages", "100000000")
         stack.callback(bench.kill)
-        wait_until(lambda: client.list_topics().topics)
+        wait_until(lambda: published(client))
         (topic,) = client.list_topics().topics
     broker.kill()
     wait_until(lambda: bench.complaints)

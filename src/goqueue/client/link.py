@@ -1,7 +1,7 @@
 """A connection that is made when it is needed, and again when it was lost.
 
 `get` gives one or says why there is none; `insist` goes on trying. Who uses a connection of a link does not close it.
-Where that is wanted, the log says when one that worked is lost, once, and when there is one again.
+Where that is wanted, the log says when one is lost or cannot be made, once, and when there is one again.
 """
 
 import asyncio
@@ -85,11 +85,12 @@ class Link:
                 raise Unavailable("this client is closed; make another one")
             connection = self._connection
             if connection is None or connection.failure is not None:
+                is_first = connection is None
                 connection = self._connection = await self._connect()
                 if self._closed:  # meanwhile, when there was no connection to close yet
                     await connection.close()
                     raise Unavailable("this client was closed while it connected")
-                self._tell_back()
+                self._tell_back(is_first=is_first)
                 connection.when_ended(partial(self._see_end, connection))
             return connection
 
@@ -103,8 +104,7 @@ class Link:
                 host, port, connect_timeout_s=connect_timeout_s, call_timeout_s=call_timeout_s
             )
         except GoQueueError as error:
-            if former is not None:
-                self._tell_lost(error)
+            self._tell_lost(error)
             raise
 
     def _see_end(self, connection: Connection) -> None:
@@ -119,10 +119,11 @@ class Link:
             self._quiet_until = now + QUIET_S
             log.warning("a connection failed, and is made again when it is needed: %s", reason)
 
-    def _tell_back(self) -> None:
+    def _tell_back(self, *, is_first: bool) -> None:
         if self._told_lost:
             self._told_lost = False
-            log.warning("the connection to %s:%d works again", self.endpoint.host, self.endpoint.port)
+            again = "" if is_first else " again"
+            log.warning("the connection to %s:%d works%s", self.endpoint.host, self.endpoint.port, again)
 
     async def insist(
         self, work: Callable[[Connection], Awaitable[T]], *, timeout_s: float | None, repeatable: bool = True

@@ -1,7 +1,8 @@
 """`goqueue-cli bench`: produce, consume, latency, end-to-end, on a topic of its own that is gone afterwards."""
 
+import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
@@ -104,20 +105,43 @@ async def _measure(
     *,
     own: bool,
 ) -> None:
-    """On a topic that is made for it, and gone afterwards, also after Ctrl-C."""
-    used_group = f"bench-{secrets.token_hex(4)}"
-    if own:
-        await broker.call("create_topic", name=topic, num_partitions=load.partitions)
-    else:
+    """On a topic that is made for it, and gone afterwards, also after Ctrl-C, whenever that comes."""
+    if not own:
         await broker.call("describe_topic", topic=topic)
+        await _work(broker, work, load, gauge, topic)
+        return
+    try:
+        await _to_its_end(broker.call("create_topic", name=topic, num_partitions=load.partitions))
+        await _work(broker, work, load, gauge, topic)
+    finally:  # also where the answer to creating it was lost: it may be there
+        await _forget(broker, "delete_topic", topic=topic)
+
+
+async def _work(
+    broker: Broker,
+    work: "Callable[[AsyncClient, str, str, Load, Gauge], Awaitable[None]]",
+    load: "Load",
+    gauge: "Gauge",
+    topic: str,
+) -> None:
+    """With a group that is gone afterwards."""
+    used_group = f"bench-{secrets.token_hex(4)}"
     try:
         async with broker.client() as client:
             with gauge:
                 await work(client, topic, used_group, load, gauge)
     finally:
         await _forget(broker, "delete_group", group=used_group)
-        if own:
-            await _forget(broker, "delete_topic", topic=topic)
+
+
+async def _to_its_end(asked: Coroutine[Any, Any, object]) -> None:
+    """Wait for the answer also when this is cancelled: what is removed before it is made would stay."""
+    task = asyncio.ensure_future(asked)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise
 
 
 async def _forget(broker: Broker, operation: str, **named: str) -> None:
