@@ -6,6 +6,7 @@ DATA_DIR ?= data
 BENCH_ARGS ?=
 SERVE_ARGS ?=
 SIM_ARGS ?=
+BUSY_ARGS ?=
 SCALE_ARGS ?=
 PYTEST_ARGS ?=
 
@@ -21,7 +22,7 @@ IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run spark test lint pytest codec bench bench-short sim crash broker-crash group-crash group-rebalance delivery-crash client-crash txn-crash spark-crash powercut sidecar-powercut delivery-powercut scale clean
+.PHONY: help run spark test lint pytest busy codec bench bench-short sim crash broker-crash group-crash group-rebalance delivery-crash client-crash txn-crash spark-crash powercut sidecar-powercut delivery-powercut scale clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -46,6 +47,9 @@ pytest: $(TEST_READY) codec
 	    echo "GOQUEUE_CODEC=python $(PY) -m pytest $(IN_PARALLEL) -m \"not long\" tests/unit tests/interplay $(PYTEST_ARGS)"; \
 	    GOQUEUE_CODEC=python $(PY) -m pytest $(IN_PARALLEL) -m "not long" tests/unit tests/interplay $(PYTEST_ARGS); \
 	else echo "The run above was with the pure-Python codec, the only one here."; fi
+
+busy: $(TEST_READY) ## the suite while every core is kept busy and its processes are stopped at random (BUSY_ARGS= PYTEST_ARGS=)
+	$(PY) -m tests.chaos.busy_machine $(BUSY_ARGS) -- $(PY) -m pytest $(IN_PARALLEL) -m "not long" $(PYTEST_ARGS)
 
 codec: $(TEST_READY) ## say which codec is in use; GOQUEUE_REQUIRE_COMPILED=1 refuses the slow one
 	@$(say_codec)

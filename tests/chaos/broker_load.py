@@ -28,11 +28,11 @@ from goqueue.wire.blocks import Range
 from goqueue.wire.codes import CODES
 from tests.support.broker import HttpClient
 from tests.support.broker_ledger import PARTITIONS, Identity, Ledger, Sent, make
+from tests.support.patience import PATIENCE_S
 
 TOPIC: Final = "load"
 UNDER_WAY: Final = 4
 """Blocks per partition that a producer on the wire does not wait for."""
-DEADLINE_S: Final = 120.0
 _BLOCKS: Final = (50, 200)
 """How many messages a block has, at least and at most."""
 _RETRY_S: Final = 0.02
@@ -110,7 +110,7 @@ class Load:
         self._topic_id = topic_id
         self._wire = split(wire)
         self._http = http
-        self._deadline = time.monotonic() + DEADLINE_S
+        self._deadline = time.monotonic() + PATIENCE_S
         self._stopped = False
 
     async def run(self) -> None:
@@ -131,7 +131,7 @@ class Load:
 
     async def _publish(self, producer: int) -> None:
         async with (
-            BlockProducer(*self._wire, acks=self._plan.acks, delivery_timeout_s=DEADLINE_S) as client,
+            BlockProducer(*self._wire, acks=self._plan.acks, delivery_timeout_s=PATIENCE_S) as client,
             asyncio.TaskGroup() as group,
         ):
             for partition in range(PARTITIONS):

@@ -30,8 +30,8 @@ from tests.chaos.client_ledger import DeliveredAgain, Ledger, Stuck
 from tests.chaos.client_load import GROUPS, TOPIC, Load, Muffler, create_topic, read_all
 from tests.support.broker import RunningBroker, running_broker
 from tests.support.group_publisher import LoopThread
+from tests.support.patience import PATIENCE_S
 
-PATIENCE_S: Final = 60.0
 CYCLES_PER_RUN: Final = 10
 QUIET_S: Final = 0.3
 """How long a new consumer waits for what must not come."""
@@ -43,7 +43,7 @@ _LONGEST_DELAY_S: Final = 0.4
 _MUTED: Final = 0.5
 """How often answers are lost for certain."""
 _LONGEST_SILENCE_S: Final = 0.2
-_PATIENCE_WITH_FATE_S: Final = 0.5
+_FATE_S: Final = 0.5
 """How long a kill waits for something to hit."""
 _GLANCE_S: Final = 0.01
 _LAST_WORDS_S: Final = 5.0
@@ -116,7 +116,7 @@ class Scene:
         if certain or self._dice.random() < _MUTED:
             self._muffler.muted = True
             time.sleep(_LONGEST_SILENCE_S if certain else self._dice.uniform(0, _LONGEST_SILENCE_S))
-        deadline = time.monotonic() + _PATIENCE_WITH_FATE_S
+        deadline = time.monotonic() + _FATE_S
         while not self._ledger.in_doubt and time.monotonic() < deadline:
             time.sleep(0)  # a kill takes a fraction of a millisecond, as a request does
         in_doubt, held, began = self._ledger.in_doubt, self._load.held, time.monotonic()

@@ -9,7 +9,7 @@ from tests.chaos.powercut import CannotRun, demand_a_machine_for_it
 from tests.chaos.spawn import ROOT
 
 
-def cut_power(rig: str, *arguments: str, timeout_s: int) -> str:
+def cut_power(rig: str, *arguments: str, timeout_s: float) -> str:
     """What the rig printed; skips where it cannot run."""
     try:
         demand_a_machine_for_it()

@@ -38,6 +38,7 @@ from tests.support.group_ledger import AnyEvent, History, Joined, Life, Received
 from tests.support.group_nursery import Job, Nursery
 from tests.support.group_publisher import LoopThread, Publishers
 from tests.support.lossy_proxy import LossyProxy
+from tests.support.patience import PATIENCE_S
 
 TOPIC: Final = "load"
 GROUP: Final = "workers"
@@ -47,7 +48,6 @@ MESSAGES: Final = 2
 """So many messages in every partition, this often."""
 LOSES_ONE_IN: Final = 10
 """Answers to one of the members. That to its join is not among them."""
-PATIENCE_S: Final = 40.0
 KINDS: Final = (
     ("broker",),
     ("static",),

@@ -32,11 +32,11 @@ from tests.chaos.ledger import Violation
 from tests.chaos.powercut import CannotRun, Volume
 from tests.chaos.sidecar_life import PARTITIONS, STORAGE_FAILED, Job, Late, Life
 from tests.chaos.spawn import _die_with_parent
+from tests.support.patience import PATIENCE_S
 
 CYCLES_PER_DIRECTORY: Final = 3
 FEW_CYCLES: Final = 24
 """Fewer may happen to miss; a build without fences is given so many at least. Of more, one in ten must hit."""
-_PATIENCE_S: Final = 60.0
 _IDS_PER_LIFE: Final = 1_000_000
 
 
@@ -225,7 +225,7 @@ class Lines:
 
     def __iter__(self) -> Iterator[tuple[str, list[str]]]:
         rest = b""
-        patience = time.monotonic() + _PATIENCE_S
+        patience = time.monotonic() + PATIENCE_S
         while True:
             *lines, rest = rest.split(b"\n")
             for line in lines:
@@ -233,7 +233,7 @@ class Lines:
                 yield kind, words.split(" ") if kind not in "FW" else [words]
             now = time.monotonic()
             if now > patience:
-                raise Violation(f"nothing ended for {_PATIENCE_S} s")
+                raise Violation(f"nothing ended for {PATIENCE_S} s")
             if self.due is not None and now >= self.due:
                 yield "", []
                 continue

@@ -24,8 +24,8 @@ import goqueue
 from goqueue.client.reader import Isolation
 from tests.chaos.spark_driver import FAILPOINT, MARKS, WRITER, copy_query, link_spark
 from tests.support.broker import DOORS, running_broker
+from tests.support.patience import PATIENCE_S
 
-PATIENCE_S = 240
 _GRACE_S = 60
 """Until one that was told nothing, and has to end by itself, is killed."""
 

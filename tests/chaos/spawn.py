@@ -20,9 +20,9 @@ from typing import NamedTuple
 import msgspec
 
 from tests.chaos.writer import Job, Writer
+from tests.support.patience import PATIENCE_S
 
 _PR_SET_PDEATHSIG = 1
-_PATIENCE_S = 60
 ROOT = Path(__file__).parents[2]
 
 
@@ -102,7 +102,7 @@ class Spawner:
         """Lines as they come; an empty one when the time to kill has come."""
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
-        patience = time.monotonic() + _PATIENCE_S
+        patience = time.monotonic() + PATIENCE_S
         while True:
             *lines, self._rest = self._rest.split(b"\n")
             for at, line in enumerate(lines):
@@ -115,7 +115,7 @@ class Spawner:
             until = self._due
             now = time.monotonic()
             if now > patience:
-                raise Hung(f"nothing ended for {_PATIENCE_S} s")
+                raise Hung(f"nothing ended for {PATIENCE_S} s")
             timeout = patience - now if until is None else max(until - now, 0)
             if not select.select([fd], [], [], timeout)[0] or (until is not None and time.monotonic() >= until):
                 if until is not None:

@@ -59,6 +59,9 @@ def test_programs_do_not_notice_twenty_kills(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------- broken clients
 
+STUCK_S = 60.0
+"""After which a broken client is taken for stuck. One that works is given all the time there is."""
+
 
 def number_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """What had no answer is sent again as if it had never been sent: under a new sequence."""
@@ -136,7 +139,7 @@ def test_a_broken_client_is_caught(
 ) -> None:
     plant(monkeypatch)
     with pytest.raises(found):
-        kill_under_load(tmp_path, 1, seed=any_seed(), certain=True)
+        kill_under_load(tmp_path, 1, seed=any_seed(), certain=True, patience_s=STUCK_S)
 
 
 # ---------------------------------------------------------------- made-up histories

@@ -24,7 +24,6 @@ def test_nothing_is_lost_doubled_or_refused_while_members_come_and_go(tmp_path: 
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_partitions_that_stay_do_not_pause_and_those_that_move_do_so_shortly(tmp_path: Path) -> None:
     outcome = rebalance(tmp_path, Plan(seconds=60))
     print(report(outcome))

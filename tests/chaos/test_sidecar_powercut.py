@@ -5,10 +5,11 @@ import pytest
 from tests.chaos.cutting import cut_power
 from tests.chaos.ledger import Violation
 from tests.chaos.sidecar_powercut import Ledger, Undelivered
+from tests.support.patience import PATIENCE_S
 
 
 def test_no_new_message_is_taken_for_a_lost_one_and_a_build_without_fences_is_caught() -> None:
-    said = cut_power("sidecar_powercut", "--cycles", "3", "--seed", "1", timeout_s=240)
+    said = cut_power("sidecar_powercut", "--cycles", "3", "--seed", "1", timeout_s=PATIENCE_S)
     assert "3/3 cuts" in said
     assert said.count("was caught") == 1
 

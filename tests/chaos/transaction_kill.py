@@ -34,8 +34,8 @@ from tests.chaos.ledger import Lost, Phantom, Violation
 from tests.chaos.spawn import ROOT
 from tests.chaos.transaction_worker import GROUP, INPUTS, OUTPUTS, result_of
 from tests.support.broker import RunningBroker, running_broker
+from tests.support.patience import PATIENCE_S
 
-PATIENCE_S: Final = 60.0
 WORKERS: Final = 2
 MODES: Final = ("partition", "shared", "key")
 _PER_ROUND: Final = 150
@@ -44,6 +44,8 @@ _GLANCE_S: Final = 0.01
 _WORK: Final = 2
 """Transactions that are committed between two kills."""
 _FROZEN_S: Final = 0.2
+_FATE_S: Final = 1.0
+"""How long it waits for a transaction to be open; there may be nothing left to do."""
 
 Tell = Callable[[str], None]
 
@@ -189,7 +191,7 @@ class Scene:
         before = self.counts["C"]
         self._until("programs commit", lambda: self.counts["C"] >= before + _WORK or not self._lag())
         open_ones = 0
-        deadline = time.monotonic() + 1
+        deadline = time.monotonic() + _FATE_S
         while not open_ones and time.monotonic() < deadline:
             open_ones = self.ask("transaction_stats")["ongoing"]
         what = self._dice.choice(("broker", "broker", "program", "program", "zombie"))

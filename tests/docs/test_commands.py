@@ -18,6 +18,7 @@ import pytest
 
 from tests.chaos.spark_driver import QUICK_JAVA, SMALL, link_spark
 from tests.docs.markdown import ROOT, Block, blocks, documents
+from tests.support.patience import PATIENCE_S
 
 VENV = Path(sys.prefix)
 READY = ROOT / "tests" / "docs" / "ready_command.py"
@@ -26,6 +27,7 @@ READY = ROOT / "tests" / "docs" / "ready_command.py"
 NOT_RUN_HERE = {
     "test": "it is what runs this",
     "lint": "make test has just done it",
+    "busy": "keeps a machine busy for minutes",
     "bench": "measures for minutes",
     "bench-short": "measures, which a suite beside it would disturb",
     "sim": "simulates for minutes",
@@ -46,6 +48,7 @@ NOT_RUN_HERE = {
 # Modules of this repository that a document runs with `python -m`; of these only `--help` is run.
 MODULES_NOT_RUN_HERE = {
     "sim": "simulates for minutes",
+    "busy": "keeps a machine busy for minutes",
     "bench": "measures for minutes",
     "tests.chaos.kill": "kills for minutes",
     "tests.chaos.broker_kill": "kills for minutes",
@@ -156,7 +159,7 @@ def run(text: str, scratch: Path) -> "subprocess.CompletedProcess[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
+        timeout=PATIENCE_S,
         check=False,
     )
 

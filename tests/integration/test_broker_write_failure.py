@@ -31,6 +31,7 @@ from tests.support.broker_ledger import Ledger
 from tests.support.broker_reading import fetch_all, fetch_records, offline_all
 from tests.support.broker_server import copy_as_killed, running_server, settings_for
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.patience import PATIENCE_S
 
 DISK_FAILED = 74
 BLOCK = 20
@@ -336,7 +337,7 @@ def test_nobody_is_told_durable_when_the_fsync_they_wait_for_fails(tmp_path: Pat
 
         def before(operation: str, path: str) -> None:
             if operation == "sync" and path == active:
-                held.wait(60)
+                held.wait(PATIENCE_S)
                 disk.hits += 1
                 raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
@@ -364,7 +365,7 @@ def test_nobody_is_told_durable_when_the_fsync_they_wait_for_fails(tmp_path: Pat
                     assert isinstance(outcome, StorageFailed)
             assert not told, "somebody was told that a message is durable after its fsync failed"
             assert disk.hits == 1, "an fsync that failed was tried again"
-            async with asyncio.timeout(30):  # who waited for the fsync may hear of it before the broker does
+            async with asyncio.timeout(PATIENCE_S):  # who waited for the fsync may hear of it before the broker does
                 await server.broker.failed.wait()
             await demand_refusals(first)
             for client in clients:

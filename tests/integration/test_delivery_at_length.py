@@ -12,8 +12,8 @@ from typing import Any
 from goqueue.broker.poll import Polled
 from goqueue.model.groups import Mode
 from goqueue.model.record import Lane, Record
+from tests.support.moved_time import run_timed
 from tests.unit.broker.consumers import Consumers, consuming, handles_of, refused, texts
-from tests.unit.broker.moved_time import run_timed
 
 DELIVERIES = 100_000
 BATCH = 500

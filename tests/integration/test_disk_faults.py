@@ -25,6 +25,7 @@ from tests.chaos.ledger import Ledger
 from tests.chaos.spawn import Ended, Spawner
 from tests.chaos.writer import STORAGE_FAILED, Job, LogSpec, now_ms
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.patience import PATIENCE_S
 from tests.support.reading import read_all
 from tests.support.records import Shape
 
@@ -229,7 +230,7 @@ def is_answered(log: Log, offset: int) -> bool:
     """Whether who waits for `offset` to be durable hears of it, or of a failure, in time."""
     answered = threading.Event()
     log.durable.when(offset, lambda _: answered.set())
-    return answered.wait(10)
+    return answered.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])

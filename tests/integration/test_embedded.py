@@ -46,6 +46,7 @@ from tests.support.broker import ENDPOINTS, HttpClient, refusal
 from tests.support.broker_server import running_server
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.loop import run
+from tests.support.patience import PATIENCE_S
 
 _HOUR_MS = 3600 * 1000
 
@@ -136,7 +137,7 @@ def test_groups_can_be_used_from_within_the_program(tmp_path: Path) -> None:
         waiting = threading.Thread(target=lambda: found.append(broker.call("poll", **me, timeout="60s", received=0)))
         waiting.start()
         fill(broker, "orders", "a", "b")
-        waiting.join(60)
+        waiting.join(PATIENCE_S)
         assert [message["value"] for message in found[0]["messages"]][:1] == ["a"]
         rest = broker.call("poll", **me, timeout=0, received=found[0]["poll"])
         assert broker.call("commit", **me, offsets={"orders": {"0": 1}}) == {"committed": True}
@@ -161,7 +162,7 @@ def test_closing_answers_a_poll_that_waits(tmp_path: Path) -> None:
         waiting.start()
         while not broker.call("rebalance_stats")["waiting_polls"]:
             pass
-    waiting.join(5)
+    waiting.join(PATIENCE_S)
     assert [polled["messages"] for polled in found] == [[]]
 
 
@@ -460,7 +461,7 @@ def test_what_a_kill_left_of_a_deleted_topic_is_removed_by_the_next_start(tmp_pa
     def hold_up(operation: str, path: str) -> None:
         if operation == "unlink" and path.endswith("/1/log.state"):
             reached.set()
-            assert go_on.wait(60)
+            assert go_on.wait(PATIENCE_S)
 
     async def delete_and_copy() -> str:
         async with running_server(tmp_path / "data", disk) as server:

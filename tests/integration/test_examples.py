@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker import RunningBroker, running_broker
+from tests.support.patience import PATIENCE_S
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXPECTED = {
@@ -34,7 +35,7 @@ def test_every_example_is_run() -> None:
 def test_an_example_says_what_it_promises(broker: RunningBroker, name: str) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), broker.wire],
-        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONWARNINGS": "error"}, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, "PYTHONWARNINGS": "error"}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -18,6 +18,7 @@ from goqueue.wire.codes import CODES, FETCH_BLOCK, POLL_BLOCK, PUBLISH_BLOCK, SE
 from goqueue.wire.polls import POLL_REQUEST, PollRequest, unpack_poll_reply
 from goqueue.wire.settles import CLAIM, OFFSETS, SETTLE_REQUEST
 from tests.support.hostile import until
+from tests.support.patience import PATIENCE_S
 from tests.support.raw_wire import Target, a_target, block, call, frame
 
 SOMEBODY = Producer(1, 0, 0)
@@ -213,7 +214,7 @@ def fuzz(tmp_path: Path, examples: int) -> None:
         runner.get_loop().set_exception_handler(lambda _, context: slips.append(repr(context)))
 
         async def one(pieces: list[bytes], patience: int) -> None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 async with target.client() as peer:
                     try:
                         for piece in pieces:

@@ -1,12 +1,12 @@
 """`goqueue-cli consume --group`, `message`, `group`, `delay` and `dlq` against a broker."""
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.support.patience import wait_until
 from tests.unit.cli.remote.terminal import Terminal, live_terminal
 
 NUMBERS = itertools.count()
@@ -27,14 +27,6 @@ def topic(terminal: Terminal) -> str:
 
 def take(terminal: Terminal, topic: str, group: str, *words: str) -> list[Any]:
     return terminal.objects("consume", topic, "--group", group, "--wait", "50ms", *words)
-
-
-def eventually(found: Callable[[], Any]) -> Any:
-    """What it finds, as soon as that is something: the broker does some things by itself."""
-    deadline = time.monotonic() + 10
-    while not (result := found()):
-        assert time.monotonic() < deadline
-    return result
 
 
 # --- as a member of a group
@@ -86,11 +78,11 @@ def test_without_an_ack_the_handle_is_shown_and_good(terminal: Terminal, topic: 
 def test_what_is_nacked_comes_again_and_what_is_rejected_does_not(terminal: Terminal, topic: str) -> None:
     terminal.good("produce", topic, "a")
     (first,) = take(terminal, topic, "again", "--nack", "-n", "1")
-    (second,) = eventually(lambda: take(terminal, topic, "again", "--nack-delay", "1ms", "-n", "1"))
+    (second,) = wait_until(lambda: take(terminal, topic, "again", "--nack-delay", "1ms", "-n", "1"))
     assert (first["delivery_count"], second["delivery_count"]) == (1, 2)
-    assert eventually(lambda: take(terminal, topic, "again", "--reject", "cannot be read"))
+    assert wait_until(lambda: take(terminal, topic, "again", "--reject", "cannot be read"))
     assert take(terminal, topic, "again") == []
-    (letter,) = eventually(lambda: terminal.object("dlq", "list", topic)["messages"])
+    (letter,) = wait_until(lambda: terminal.object("dlq", "list", topic)["messages"])
     assert (letter["reason"], letter["detail"]) == ("rejected", "cannot be read")
 
 
@@ -235,7 +227,7 @@ def test_a_delayed_message_must_be_named(terminal: Terminal, topic: str) -> None
 def bury(terminal: Terminal, topic: str, count: int) -> None:
     terminal.good("produce", topic, *(f"letter {number}" for number in range(count)), "-k", "k", "-H", "a=b")
     terminal.good("consume", topic, "-g", "undertaker", "--reject", "bad", "-n", str(count))
-    eventually(lambda: len(terminal.object("dlq", "list", topic)["messages"]) == count)
+    wait_until(lambda: len(terminal.object("dlq", "list", topic)["messages"]) == count)
 
 
 def test_dead_letters_are_listed_and_filtered(terminal: Terminal, topic: str) -> None:
@@ -275,7 +267,7 @@ def test_the_letter_of_the_list_is_the_one_to_redrive(terminal: Terminal, topic:
     terminal.good("produce", topic, "fine", "broken")
     terminal.good("consume", topic, "-g", "careful", "-n", "1")
     terminal.good("consume", topic, "-g", "careful", "--reject", "bad", "-n", "1")
-    assert eventually(lambda: terminal.object("dlq", "list", topic)["messages"])
+    assert wait_until(lambda: terminal.object("dlq", "list", topic)["messages"])
     row = terminal.rows("dlq", "list", topic)[1]
     assert row[:2] == ["0:0", f"{topic}:0:1"]
     wrong = terminal.type("dlq", "redrive", topic, "--letter", "0:1")

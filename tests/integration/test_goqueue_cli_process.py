@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import termios
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 
 import goqueue
 from goqueue.server.embedded import EmbeddedBroker
+from tests.support.patience import PATIENCE_S, wait_until
 
 COMMAND = [sys.executable, "-c", "from goqueue.cli.remote.main import main; main()"]
 
@@ -39,7 +39,7 @@ def start(broker: EmbeddedBroker, *words: str, **streams: Any) -> "subprocess.Po
 
 
 def end(process: "subprocess.Popen[bytes]") -> tuple[int, bytes, bytes]:
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=PATIENCE_S)
     return process.returncode, output, errors
 
 
@@ -64,7 +64,7 @@ def test_ctrl_c_keeps_what_was_produced_and_says_so(broker: EmbeddedBroker) -> N
     process.stdin.flush()
     wait_until(lambda: broker.call("describe_topic", topic="cut")["total_messages"] == 1000)
     process.send_signal(signal.SIGINT)
-    process.wait(timeout=30)
+    process.wait(timeout=PATIENCE_S)
     code, output, errors = end(process)
     assert code == 130
     assert output.startswith(b"cut: 1,000 messages (")
@@ -109,7 +109,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(broker: EmbeddedBroker) -
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
-    process.wait(timeout=30)
+    process.wait(timeout=PATIENCE_S)
     assert process.stderr is not None
     assert (process.returncode, process.stderr.read()) == (141, b"")
     process.stderr.close()
@@ -200,7 +200,7 @@ def at_terminal(broker: EmbeddedBroker, *words: str, keys: bytes, after: bytes) 
             os.write(leader, keys)
             keys = b""
     os.close(leader)
-    return process.wait(timeout=30), screen
+    return process.wait(timeout=PATIENCE_S), screen
 
 
 def test_a_question_is_answered_at_the_terminal(broker: EmbeddedBroker) -> None:
@@ -230,13 +230,6 @@ def test_at_a_terminal_there_are_colours_hints_and_a_moving_line(broker: Embedde
     code, screen = at_terminal(broker, "bench", "end-to-end", "-n", "800", keys=b"", after=b"")
     assert code == 0
     assert "━".encode() in screen
-
-
-def wait_until(found: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not found():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_the_command_is_installed() -> None:

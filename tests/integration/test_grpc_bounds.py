@@ -17,6 +17,7 @@ from goqueue.api.grpc.door import NAME, GrpcDoor
 from goqueue.api.grpc.translating import pb
 from goqueue.model import limits
 from tests.support.loop import run
+from tests.support.patience import PATIENCE_S
 from tests.unit.api.services import served
 
 OPTIONS = (
@@ -46,13 +47,15 @@ async def opened(path: Path) -> AsyncIterator[tuple[GrpcDoor, str]]:
 
 async def list_topics(channel: grpc.aio.Channel) -> grpc.StatusCode:
     """How it went."""
-    call: Any = channel.unary_unary(f"/{NAME}/ListTopics")(pb.ListTopicsRequest().SerializeToString(), timeout=10)
+    call: Any = channel.unary_unary(f"/{NAME}/ListTopics")(
+        pb.ListTopicsRequest().SerializeToString(), timeout=PATIENCE_S
+    )
     code: grpc.StatusCode = await call.code()
     return code
 
 
 async def until(channel: grpc.aio.Channel, code: grpc.StatusCode) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while await list_topics(channel) is not code:
             await asyncio.sleep(0.005)
 
@@ -89,9 +92,9 @@ def test_a_call_too_many_is_refused_whoever_makes_it_until_another_ends(
             silent = []
             for _ in range(2):
                 call: Any = one.stream_stream(f"/{NAME}/PublishStream")
-                silent.append(call(timeout=20))
+                silent.append(call(timeout=PATIENCE_S))
                 await silent[-1].wait_for_connection()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while door._held._places < len(silent):
                     await asyncio.sleep(0.005)
             assert await list_topics(other) is grpc.StatusCode.RESOURCE_EXHAUSTED

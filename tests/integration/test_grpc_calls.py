@@ -17,6 +17,7 @@ from goqueue.api.grpc.door import NAME
 from goqueue.api.grpc.streams import SCHEMA
 from tests.support.broker import NotReady, RunningBroker, running_broker
 from tests.support.grpc_client import GrpcClient, check_log, publish
+from tests.support.patience import PATIENCE_S
 
 _health: Any = import_module("grpc_health.v1.health_pb2")
 _health_grpc: Any = import_module("grpc_health.v1.health_pb2_grpc")
@@ -235,15 +236,15 @@ def _wait_until(condition: Any) -> None:
 @pytest.mark.parametrize("service", ["", NAME])
 def test_the_broker_says_that_it_serves(client: GrpcClient, service: str) -> None:
     stub = _health_grpc.HealthStub(client.channel)
-    reply = stub.Check(_health.HealthCheckRequest(service=service), timeout=10)
+    reply = stub.Check(_health.HealthCheckRequest(service=service), timeout=PATIENCE_S)
     assert reply.status == _health.HealthCheckResponse.SERVING
 
 
 def test_a_service_that_is_not_there_has_no_health(client: GrpcClient) -> None:
     stub = _health_grpc.HealthStub(client.channel)
-    error = stub.Check.future(_health.HealthCheckRequest(service="nothing"), timeout=10).exception()
+    error = stub.Check.future(_health.HealthCheckRequest(service="nothing"), timeout=PATIENCE_S).exception()
     assert error.code() is grpc.StatusCode.NOT_FOUND
-    watch = stub.Watch(_health.HealthCheckRequest(service="nothing"), timeout=10)
+    watch = stub.Watch(_health.HealthCheckRequest(service="nothing"), timeout=PATIENCE_S)
     assert next(watch).status == _health.HealthCheckResponse.SERVICE_UNKNOWN
     watch.cancel()
 
@@ -317,7 +318,7 @@ def test_reflection_is_there_under_both_of_its_names(client: GrpcClient, version
     symbols = (NAME, f"{NAME}.Publish", f"{NAME}.Nothing", "no.such.thing")
     asked = ({"list_services": "*"}, *({"file_containing_symbol": symbol} for symbol in symbols))
     listed, found, method, *missing = call(
-        iter([_reflection.ServerReflectionRequest(**each) for each in asked]), timeout=20
+        iter([_reflection.ServerReflectionRequest(**each) for each in asked]), timeout=PATIENCE_S
     )
     services = [service.name for service in listed.list_services_response.service]
     assert services == [NAME, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"]
@@ -329,6 +330,6 @@ def test_reflection_is_there_under_both_of_its_names(client: GrpcClient, version
 
 def _run(script: Path, broker: RunningBroker) -> list[str]:
     words = [sys.executable, script.name, broker.endpoints["grpc"]]
-    done = subprocess.run(words, cwd=script.parent, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, cwd=script.parent, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

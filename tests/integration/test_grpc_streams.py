@@ -17,6 +17,7 @@ from goqueue.api.grpc.translating import pb
 from goqueue.model.record import Record
 from tests.support.broker import RunningBroker, running_broker
 from tests.support.grpc_client import GrpcClient, Stream, batches, check_log, publish
+from tests.support.patience import PATIENCE_S
 
 _health: Any = import_module("grpc_health.v1.health_pb2")
 _health_grpc: Any = import_module("grpc_health.v1.health_pb2_grpc")
@@ -376,7 +377,7 @@ def test_a_broker_that_stops_ends_streams_and_polls_at_once(tmp_path: Path) -> N
         publishing = client.stream("PublishStream")
         publishing.send(topic="others", messages=[{"value": b"1"}], acks="all")
         assert publishing.receive().durability == "durable"
-        watch = _health_grpc.HealthStub(client.channel).Watch(_health.HealthCheckRequest(), timeout=20)
+        watch = _health_grpc.HealthStub(client.channel).Watch(_health.HealthCheckRequest(), timeout=PATIENCE_S)
         assert next(watch).status == _health.HealthCheckResponse.SERVING
         for stream in (waiting, idle):
             stream.until("member")

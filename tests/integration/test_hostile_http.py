@@ -13,8 +13,9 @@ import pytest
 
 from goqueue.api.operations import OPERATIONS, PATH_FIELDS
 from goqueue.model import limits
-from tests.support.broker import PATIENCE_S, RunningBroker, running_broker
+from tests.support.broker import RunningBroker, running_broker
 from tests.support.hostile import files_of, resident_bytes
+from tests.support.patience import PATIENCE_S
 from tests.support.raw_http import Said, answers, publish, request
 
 MIB = limits.MIB

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from goqueue.api.operations import OPERATIONS, Operation
-from tests.support.broker import PATIENCE_S, Answer, RunningBroker, refusal, running_broker
+from tests.support.broker import Answer, RunningBroker, refusal, running_broker
+from tests.support.patience import PATIENCE_S, wait_until
 
 _numbers = count(1)
 FORGED = "A" * 32
@@ -63,10 +64,7 @@ class Member:
 
     def wait(self, **query: object) -> list[dict[str, Any]]:
         """A poll that waits until there is something, however often it has news."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not (found := self.poll(**{"timeout": "30s", **query})):
-            assert time.monotonic() < deadline, "nothing comes"
-        return found
+        return wait_until(lambda: self.poll(**{"timeout": "30s", **query}), "nothing comes")
 
     def lag(self, topic: str) -> dict[str, Any]:
         found: dict[str, Any] = good(self.broker.request("GET", f"{self.path}/lag"))["topics"][topic]["0"]
@@ -105,13 +103,6 @@ def handles(messages: list[dict[str, Any]]) -> list[str]:
 
 def values(messages: list[dict[str, Any]]) -> list[str]:
     return [message["value"] for message in messages]
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come about"
-        time.sleep(0.005)
 
 
 # --- routes
@@ -281,9 +272,9 @@ def test_messages_that_nobody_settles_come_again(broker: RunningBroker) -> None:
     (first,) = member.wait()
     (second,) = member.wait()
     assert (first["delivery_count"], second["delivery_count"]) == (1, 2)
-    until(lambda: broker.request("GET", f"/topics/{topic}.dlq").status == 200)
-    until(lambda: good(broker.request("GET", f"/topics/{topic}.dlq"))["total_messages"] == 1)
-    until(lambda: member.lag(topic)["lag"] == 0)
+    wait_until(lambda: broker.request("GET", f"/topics/{topic}.dlq").status == 200)
+    wait_until(lambda: good(broker.request("GET", f"/topics/{topic}.dlq"))["total_messages"] == 1)
+    wait_until(lambda: member.lag(topic)["lag"] == 0)
 
 
 def test_members_that_share_a_partition_do_each_message_once(broker: RunningBroker) -> None:

@@ -4,7 +4,6 @@ import json
 import socket
 import struct
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -15,7 +14,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.support.broker import PATIENCE_S, Answer, RunningBroker, refusal, running_broker
+from tests.support.broker import Answer, RunningBroker, refusal, running_broker
+from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.raw_http import request as raw_request
 
 _numbers = count(1)
@@ -83,7 +83,7 @@ class Waiting:
         self._found: list[Answer] = []
         self._thread = threading.Thread(target=lambda: self._found.append(self.client.request("GET", path)))
         self._thread.start()
-        until(lambda: waiting_polls(member.broker) > before or not self._thread.is_alive())
+        wait_until(lambda: waiting_polls(member.broker) > before or not self._thread.is_alive())
 
     @property
     def is_over(self) -> bool:
@@ -103,13 +103,6 @@ def good(answer: Answer) -> dict[str, Any]:
 
 def values(body: dict[str, Any]) -> list[str]:
     return [message["value"] for message in body["messages"]]
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come about"
-        time.sleep(0.005)
 
 
 def waiting_polls(broker: RunningBroker) -> int:
@@ -251,10 +244,10 @@ def test_many_wait_at_once_and_one_message_wakes_one(broker: RunningBroker) -> N
     orders = topic(broker, 20)
     billing = group()
     members = [Member(broker, billing, orders, rebalance_timeout="0s") for _ in range(20)]
-    until(lambda: all(len(member.poll()["assigned_partitions"]) == 1 for member in members))
+    wait_until(lambda: all(len(member.poll()["assigned_partitions"]) == 1 for member in members))
     polls = [Waiting(member) for member in members]
     publish(broker, orders, "a", partition=7)
-    until(lambda: any(poll.is_over for poll in polls))
+    wait_until(lambda: any(poll.is_over for poll in polls))
     assert [values(good(poll.answer())) for poll in polls if poll.is_over] == [["a"]]
     for partition in range(20):
         publish(broker, orders, "b", partition=partition)
@@ -287,9 +280,9 @@ def test_a_client_that_leaves_while_it_waits_takes_nothing_with_it(
     orders = topic(broker)
     member = Member(broker, group(), orders)
     peers = [raw(broker, member.poll_path(timeout="60s"))]
-    until(lambda: waiting_polls(broker) == 1)
+    wait_until(lambda: waiting_polls(broker) == 1)
     leave(peers.pop())
-    until(lambda: waiting_polls(broker) == 0)
+    wait_until(lambda: waiting_polls(broker) == 0)
     publish(broker, orders, "a")
     (message,) = member.poll()["messages"]
     assert (message["value"], message["delivery_count"]) == ("a", 1)
@@ -305,7 +298,7 @@ def test_a_client_that_leaves_while_it_is_answered_gets_it_again(broker: Running
         peer = raw(broker, member.poll_path(), receive_bytes=4096)
         assert peer.recv(1) == b"H"
         reset(peer)
-        until(lambda: good(broker.request("GET", f"{member.path}/lag"))["topics"][orders]["0"]["in_flight"] == 0)
+        wait_until(lambda: good(broker.request("GET", f"{member.path}/lag"))["topics"][orders]["0"]["in_flight"] == 0)
     found: list[dict[str, Any]] = []
     while part := member.poll()["messages"]:
         found += part
@@ -412,10 +405,10 @@ def test_a_topic_may_grow_and_go_under_its_members(broker: RunningBroker) -> Non
     waiting = Waiting(member)
     good(broker.request("DELETE", f"/topics/{orders}"))
     good(waiting.answer())
-    until(lambda: member.poll()["assigned_partitions"] == [f"{bills}-0"])
+    wait_until(lambda: member.poll()["assigned_partitions"] == [f"{bills}-0"])
     refusal(member.commit(orders, 1, 1), 409, "not_owner")
     good(broker.request("POST", "/topics", {"name": orders, "num_partitions": 1}))
-    until(lambda: len(member.poll()["assigned_partitions"]) == 2)
+    wait_until(lambda: len(member.poll()["assigned_partitions"]) == 2)
     publish(broker, orders, "new")
     assert member.values(timeout="60s") == ["new"]
 
@@ -429,10 +422,12 @@ def test_after_kill_9_members_go_on_and_commits_are_kept(tmp_path: Path) -> None
         for partition in (0, 1):
             publish(broker, orders, *(f"{partition}-{number}" for number in range(6)), partition=partition)
         first, second = Member(broker, billing, orders), Member(broker, billing, orders)
-        until(lambda: all(len(member.poll(max_messages=1)["assigned_partitions"]) == 1 for member in (first, second)))
+        wait_until(
+            lambda: all(len(member.poll(max_messages=1)["assigned_partitions"]) == 1 for member in (first, second))
+        )
         for _ in range(2):
-            until(lambda: first.values(max_messages=1) == [])
-            until(lambda: second.values(max_messages=1) == [])
+            wait_until(lambda: first.values(max_messages=1) == [])
+            wait_until(lambda: second.values(max_messages=1) == [])
         own = {member: int(member.poll()["assigned_partitions"][0].rpartition("-")[2]) for member in (first, second)}
         good(first.commit(orders, 2, own[first]))
         good(second.commit(orders, 6, own[second]))

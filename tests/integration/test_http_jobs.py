@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -11,7 +11,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.support.broker import PATIENCE_S, Answer, RunningBroker, refusal, running_broker
+from tests.support.broker import Answer, RunningBroker, refusal, running_broker
+from tests.support.patience import wait_until
 
 _numbers = count(1)
 
@@ -66,15 +67,6 @@ def values(broker: RunningBroker, topic: str) -> list[str]:
     return [message["value"] for message in found["messages"]]
 
 
-def until(condition: Callable[[], Any]) -> Any:
-    """What it gives once it gives something."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.01)
-    return found
-
-
 def bury(broker: RunningBroker, topic: str, messages: list[dict[str, Any]], reason: str = "bad") -> None:
     """Publish messages; a consumer rejects them. They are dead letters when it returns."""
     good(broker.request("POST", f"/topics/{topic}/messages", {"messages": messages}))
@@ -88,7 +80,7 @@ def bury(broker: RunningBroker, topic: str, messages: list[dict[str, Any]], reas
         good(broker.request("POST", "/messages/reject", {"receipt_handles": handles, "reason": reason}))
         left -= len(handles)
     good(broker.request("POST", f"/groups/{group}/leave", {"member_id": member}))
-    until(lambda: len(dead(broker, topic)) >= len(messages))
+    wait_until(lambda: len(dead(broker, topic)) >= len(messages))
 
 
 def dead(broker: RunningBroker, topic: str, **query: object) -> list[dict[str, Any]]:
@@ -96,7 +88,7 @@ def dead(broker: RunningBroker, topic: str, **query: object) -> list[dict[str, A
     following: dict[str, str] = {}
     while True:
         path = f"/topics/{topic}/dlq?{urlencode({**query, **following})}"
-        page = good(until(partial(answered, broker, path)))
+        page = good(wait_until(partial(answered, broker, path)))
         found += page["messages"]
         if "next" not in page:
             return found
@@ -122,7 +114,7 @@ def test_a_schedule_runs_by_itself(broker: RunningBroker) -> None:
     made = new_schedule(broker, topic)
     assert made.keys() >= SHOWN["schedule"]
     assert made["every"] == "1s"
-    found = until(lambda: (seen := look(broker, made))["runs"] >= 2 and seen)
+    found = wait_until(lambda: (seen := look(broker, made))["runs"] >= 2 and seen)
     assert found["last_run"].keys() == SHOWN["last_run"]
     assert found["last_run"]["message_id"] == f"{topic}:0:{found['last_run']['offset']}"
     assert len(values(broker, topic)) >= 2
@@ -134,15 +126,15 @@ def test_a_schedule_runs_by_itself(broker: RunningBroker) -> None:
 def test_a_schedule_is_paused_changed_and_goes_on(broker: RunningBroker) -> None:
     topic = new_topic(broker)
     made = new_schedule(broker, topic, missed="all")
-    until(lambda: look(broker, made)["runs"])
+    wait_until(lambda: look(broker, made)["runs"])
     paused = good(broker.request("PATCH", f"/schedules/{made['id']}", {"paused": True}))
     assert (paused["paused"], paused["next_run"]) == (True, None)
-    before = until(lambda: (seen := look(broker, made)) == look(broker, made) and seen)["runs"]
+    before = wait_until(lambda: seen if (seen := look(broker, made)) == look(broker, made) else None)["runs"]
     time.sleep(1.5)
     assert look(broker, made)["runs"] == before
     changed = good(broker.request("PATCH", f"/schedules/{made['id']}", {"paused": False, "message": {"value": "tock"}}))
     assert changed["next_run"] is not None
-    until(lambda: "tock" in values(broker, topic))
+    wait_until(lambda: "tock" in values(broker, topic))
     assert look(broker, made)["missed_runs"] == 0
     good(broker.request("PATCH", f"/schedules/{made['id']}", {"cron": "0 0 1 1 *", "time_zone": "Europe/Berlin"}))
     assert look(broker, made)["next_run"].endswith("-12-31T23:00:00.000Z")
@@ -184,7 +176,7 @@ def test_killed_again_and_again_every_run_is_published_once(tmp_path: Path) -> N
             broker.kill()
             broker.restart()
         for each in made:
-            until(partial(has_run, broker, each, 5))
+            wait_until(partial(has_run, broker, each, 5))
             good(broker.request("PATCH", f"/schedules/{each['id']}", {"paused": True}))
         time.sleep(0.3)
         found = [look(broker, each) for each in made]
@@ -203,7 +195,7 @@ def test_runs_that_are_missed_while_the_broker_is_away_are_left_out(tmp_path: Pa
         broker.stop()
         time.sleep(3.2)
         broker.start()
-        found = until(lambda: (seen := look(broker, made))["runs"] and seen)
+        found = wait_until(lambda: (seen := look(broker, made))["runs"] and seen)
         assert found["missed_runs"] >= 2
         assert len(values(broker, topic)) <= found["runs"] + 1
 
@@ -234,7 +226,7 @@ def test_dead_letters_are_listed_and_redriven(broker: RunningBroker) -> None:
     assert asked == {"id": None, "matched": 10}
     started = good(broker.request("POST", f"/topics/{topic}/dlq/redrive"))
     assert started["matched"] == 10
-    ended = until(lambda: (seen := redrive_of(broker, started["id"]))["state"] != "running" and seen)
+    ended = wait_until(lambda: (seen := redrive_of(broker, started["id"]))["state"] != "running" and seen)
     assert ended.keys() == SHOWN["redrive"]
     assert (ended["state"], ended["redriven"], ended["skipped"]) == ("done", 10, 0)
     assert Counter(values(broker, topic)) == {f"m{number}": 2 for number in range(10)}
@@ -253,7 +245,7 @@ def test_a_redrive_keeps_its_rate_and_can_be_stopped(broker: RunningBroker) -> N
     started = good(broker.request("POST", path, {"rate": 10, "target": other, "filter": {"reason": "rejected"}}))
     begun = time.monotonic()
     refusal(broker.request("POST", path), 409, "conflict")
-    until(lambda: redrive_of(broker, started["id"])["redriven"] >= 8)
+    wait_until(lambda: redrive_of(broker, started["id"])["redriven"] >= 8)
     assert time.monotonic() - begun > 0.6
     stopped = good(broker.request("DELETE", f"/dlq/redrives/{started['id']}"))
     assert stopped["state"] == "cancelled"
@@ -268,7 +260,7 @@ def test_a_redrive_of_a_deleted_topic_says_why_it_failed(broker: RunningBroker) 
     bury(broker, topic, [{"value": "a"}, {"value": "b"}, {"value": "c"}])
     started = good(broker.request("POST", f"/topics/{topic}/dlq/redrive", {"rate": 2}))
     good(broker.request("DELETE", f"/topics/{topic}"))
-    ended = until(lambda: (seen := redrive_of(broker, started["id"]))["state"] != "running" and seen)
+    ended = wait_until(lambda: (seen := redrive_of(broker, started["id"]))["state"] != "running" and seen)
     assert (ended["state"], ended["error"]) == ("failed", f"the topic {topic} was deleted")
 
 

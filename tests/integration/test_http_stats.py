@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_http_groups import Member, good, until
+from tests.integration.test_http_groups import Member, good
 from tests.support.broker import RunningBroker, refusal, running_broker
+from tests.support.patience import wait_until
 from tests.unit.telemetry.scrapes import Scrape
 
 LANES = ["critical", "high", "normal", "low", "background"]
@@ -125,7 +126,7 @@ def test_a_lane_that_waits_says_so(broker: RunningBroker) -> None:
     member = Member(broker, group, name)
     begun = time.monotonic()
     assert [message["priority"] for message in member.poll(max_messages=1)["messages"]] == ["high"]
-    until(lambda: lanes(broker, group, name, "waited_seconds")[3] > 0)
+    wait_until(lambda: lanes(broker, group, name, "waited_seconds")[3] > 0)
     waited = lanes(broker, group, name, "waited_seconds")
     assert 0 < waited[3] <= time.monotonic() - begun
     assert waited[:3] == [0, 0, 0]
@@ -153,7 +154,7 @@ def test_delayed_messages_are_pending_then_delivered_cancelled_or_moved(broker: 
         got.extend(member.poll(timeout="1s")["messages"])
         return len(got) == 5
 
-    until(poll)
+    wait_until(poll)
     found = ask(broker, "delay", topic=name)["topics"][name]
     assert {field: value for field, value in found.items() if field != "next_due"} == {
         "pending": 2, "scheduled": 7, "delivered": 4, "cancelled": 1, "moved": 2,
@@ -182,7 +183,7 @@ def test_every_end_is_counted_once(broker: RunningBroker) -> None:
     publish(broker, name, *[{"ttl": "1ms"}] * 2)
     stale_at = time.monotonic() + 0.05
     publish(broker, name, *[{}] * 12)
-    until(lambda: time.monotonic() > stale_at)
+    wait_until(lambda: time.monotonic() > stale_at)
     live = member.poll()["messages"]
     assert [message["offset"] for message in live] == list(range(2, 14))
     settle(broker, "ack", live[:5])
@@ -199,9 +200,9 @@ def test_every_end_is_counted_once(broker: RunningBroker) -> None:
             settle(broker, "nack", nacked)  # at once: the others lapse a moment before it would
         return len(again) == 6
 
-    until(poll)  # two that were given back, and four that were not settled in time
-    until(lambda: ended(broker, group, name)["lapsed"] == 9)
-    until(lambda: ask(broker, "reliability")["dead_letters"] - before["dead_letters"] == 7)
+    wait_until(poll)  # two that were given back, and four that were not settled in time
+    wait_until(lambda: ended(broker, group, name)["lapsed"] == 9)
+    wait_until(lambda: ask(broker, "reliability")["dead_letters"] - before["dead_letters"] == 7)
     dead = {"expired": 2, "rejected": 1, "nacked": 1, "lapsed": 5}
     expected |= {"nacked": 3, "lapsed": 9, "redelivered": 6, "dead": dead}
     assert ended(broker, group, name) == expected

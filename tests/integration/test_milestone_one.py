@@ -17,6 +17,7 @@ from goqueue.model.record import Record
 from goqueue.model.settings import LogSettings
 from goqueue.storage.cleaner import clean
 from goqueue.storage.log import Log
+from tests.support.patience import PATIENCE_S
 from tests.unit.storage.disks import WatchedDisk
 from tests.unit.storage.logs import flip, log_bytes, offsets, open_log, positions, read_around_damage, segment_path
 
@@ -120,7 +121,7 @@ def test_the_python_codec_does_the_same_with_a_hundred_thousand(tmp_path: Path) 
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=PATIENCE_S,
     )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 

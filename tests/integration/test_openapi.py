@@ -21,7 +21,8 @@ from goqueue.api import openapi, pages
 from goqueue.model import limits
 from goqueue.model.names import READER_PATTERN
 from goqueue.wire import shapes
-from tests.support.broker import PATIENCE_S, RunningBroker, running_broker
+from tests.support.broker import RunningBroker, running_broker
+from tests.support.patience import PATIENCE_S
 
 AnyCase = schemathesis.Case[Any]
 TOPICS = {"orders": 1, "events": 3}

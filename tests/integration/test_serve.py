@@ -20,6 +20,7 @@ from goqueue.client.connection import Connection, Fetched
 from goqueue.wire.codes import CODES
 from tests.support.broker import ENDPOINTS, HttpClient, NotReady, RunningBroker, refusal, running_broker
 from tests.support.loop import run
+from tests.support.patience import PATIENCE_S
 
 _PUBLISHERS = 4
 
@@ -76,7 +77,7 @@ def test_a_broker_says_where_it_listens_and_takes_it_back_when_it_stops(tmp_path
             assert address in broker.stdout
             host, port = address.split(":")
             with pytest.raises(ConnectionRefusedError):
-                socket.create_connection((host, int(port)), timeout=5)
+                socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         lines = broker.stderr.splitlines()
         assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info  \w+: ", line) for line in lines), lines
         assert re.search(r"topics: topic created topic=orders topic_id=\w{16} partitions=3$", broker.stderr, re.M)

@@ -9,6 +9,7 @@ from goqueue.client.connection import Connection
 from goqueue.wire.codes import CODES
 from tests.support.broker import GOQUEUE, HttpClient, RunningBroker, running_broker
 from tests.support.loop import run
+from tests.support.patience import PATIENCE_S
 
 FILE = """
 broker:
@@ -38,7 +39,13 @@ def goqueue(*words: str, env: dict[str, str] | None = None) -> "subprocess.Compl
     command = [*GOQUEUE, *words]
     environment = {**os.environ, **(env or {})}
     done = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert "Traceback" not in done.stderr, done.stderr
     return done

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
+
 SMOKE = """
 from goqueue import codec
 from goqueue.model.record import Record
@@ -41,7 +43,7 @@ def python(script: str, *, choice: str) -> "subprocess.CompletedProcess[str]":
         env={**os.environ, "GOQUEUE_CODEC": choice},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 

@@ -27,6 +27,7 @@ from goqueue.storage.cleaner import clean
 from goqueue.wire.settles import Action
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.loop import run, turns
+from tests.support.moved_time import run_timed
 from tests.unit.api.services import served
 from tests.unit.broker.brokers import T0, Clock, messages
 from tests.unit.broker.consumers import (
@@ -46,7 +47,6 @@ from tests.unit.broker.consumers import (
     texts,
 )
 from tests.unit.broker.images import PhotographedDisk
-from tests.unit.broker.moved_time import run_timed
 from tests.unit.client.test_member import create, poll_some, publish, serve, values
 
 SECOND_MS = 1000

@@ -8,6 +8,7 @@ import pytest
 import goqueue
 from goqueue.model.errors import Draining, GoQueueError, LogClosed
 from goqueue.server.embedded import EmbeddedBroker
+from tests.support.patience import PATIENCE_S
 
 
 class Caller(threading.Thread):
@@ -41,9 +42,9 @@ def test_embedded_close_x_calls_under_way(tmp_path: Path, acks: str) -> None:
             for caller in callers:
                 caller.start()
             for caller in callers:
-                assert caller.begun.wait(timeout=30)
+                assert caller.begun.wait(timeout=PATIENCE_S)
         for caller in callers:
-            caller.join(timeout=30)
+            caller.join(timeout=PATIENCE_S)
             assert not caller.is_alive(), "a call hangs"
             assert isinstance(caller.refusal, LogClosed | Draining)
         acknowledged = sorted(offset for caller in callers for offset in caller.acknowledged)

@@ -16,6 +16,7 @@ from goqueue.storage.cleaner import clean
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.held_syncs import syncs_held
 from tests.support.loop import run, turns
+from tests.support.moved_time import run_timed
 from tests.unit.api.services import served
 from tests.unit.broker.brokers import T0, Clock, block
 from tests.unit.broker.consumers import (
@@ -30,7 +31,6 @@ from tests.unit.broker.consumers import (
     texts,
 )
 from tests.unit.broker.images import PhotographedDisk
-from tests.unit.broker.moved_time import run_timed
 
 HOUR_MS = 3600 * 1000
 DAY_MS = 24 * HOUR_MS

@@ -22,6 +22,7 @@ from goqueue.model.topic import CleanupPolicy
 from goqueue.model.transactions import TransactionState
 from goqueue.storage.cleaner import clean
 from goqueue.transactions.ending import Durable
+from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import Clock
 from tests.unit.broker.consumers import (
     LATEST,
@@ -35,7 +36,6 @@ from tests.unit.broker.consumers import (
     refused,
     texts,
 )
-from tests.unit.broker.moved_time import run_timed
 from tests.unit.broker.writers import Writer, markers, time_out, visible
 
 SECOND_MS = 1000

@@ -76,6 +76,12 @@ class Schedule:
             self.due[number % PARTITIONS].append(self.any_time())
         self.arrived = [bytearray(len(due)) for due in self.due]
 
+    def check_time(self, error: Exception | None = None) -> None:
+        """TooSlow when the first of them is due already, and `error` came of that."""
+        late_ms = now_ms() - self.start
+        if late_ms > 0:
+            raise TooSlow(f"the first message was due {late_ms} ms before everything was prepared") from error
+
     def any_time(self) -> int:
         return self._dice.randrange(self.start, self.end)
 
@@ -154,11 +160,14 @@ def run(plan: Plan) -> Outcome:
         blocks = list(schedule.blocks())
         scheduled_s = do(_publish(broker, _TOPIC, blocks))
         grown = (weigh(broker) - with_plain) - (with_plain - empty)
-        cancelled_s, moved_s = do(_change(broker, schedule))
+        try:
+            cancelled_s, moved_s = do(_change(broker, schedule))
+        except Exception as error:
+            schedule.check_time(error)
+            raise
         broker.kill()
         start_s = start_again(broker)
-        if now_ms() > schedule.start:
-            raise TooSlow(f"the first message was due {now_ms() - schedule.start} ms before everything was prepared")
+        schedule.check_time()
         do(_consume(broker, schedule))
     schedule.check()
     return Outcome(

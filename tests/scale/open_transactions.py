@@ -23,6 +23,7 @@ from goqueue.wire.codes import CODES
 from tests.chaos.ledger import Lost, Violation
 from tests.scale.stage import PARTITIONS, connected, create, do, staged, weigh
 from tests.support.broker import RunningBroker
+from tests.support.patience import PATIENCE_S
 
 GROWN_MIB: Final = 100.0
 TIMES: Final = 2.0
@@ -32,7 +33,6 @@ _TOPIC: Final = "shared"
 _MODES: Final = ("partition", "key")
 _EVERY_S: Final = 0.005
 _OTHER_KEYS: Final = 50
-_PATIENCE_S: Final = 30.0
 _TOGETHER: Final = 200
 """Transactions that are begun at once."""
 
@@ -93,7 +93,7 @@ async def _hold_open(broker: RunningBroker, plan: Plan) -> Outcome:
                     f"{ {mode: each.held for mode, each in found.items()} } messages of an open transaction came"
                 )
             await writer.commit()
-            deadline = time.monotonic() + _PATIENCE_S
+            deadline = time.monotonic() + PATIENCE_S
             while any(each.held < plan.held * PARTITIONS for each in found.values()):
                 if time.monotonic() > deadline:
                     raise Lost(f"after the commit came { {mode: each.held for mode, each in found.items()} }")
@@ -144,7 +144,7 @@ async def _measure(producer: Any, found: dict[str, _Follower], seconds: float) -
         await producer.send(_TOPIC, str(time.perf_counter_ns()).encode(), key=f"other-{number % _OTHER_KEYS}")
         number += 1
         await asyncio.sleep(_EVERY_S)
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while any(len(each.waits_ms) < number for each in found.values()):
         if time.monotonic() > deadline:
             raise Lost(f"of {number} messages came { {mode: len(each.waits_ms) for mode, each in found.items()} }")
@@ -189,7 +189,7 @@ async def _open_many(broker: RunningBroker, transactions: int) -> Weighed:
         if stats["ongoing"] != transactions + _TOGETHER:
             raise Lost(f"{stats['ongoing']} transactions are open")
         heavy = weigh(broker)
-        await connection.ask(CODES["abort_transaction"], {"name": "many"}, timeout_s=_PATIENCE_S)
+        await connection.ask(CODES["abort_transaction"], {"name": "many"}, timeout_s=PATIENCE_S)
         return Weighed(transactions, base, heavy, weigh(broker))
 
 

@@ -21,10 +21,10 @@ from goqueue.model.publishing import Acks
 from goqueue.model.record import Record
 from goqueue.wire.codes import CODES
 from tests.chaos.broker_load import split
+from tests.support.patience import PATIENCE_S
 
 _TOPIC: Final = "elsewhere"
 _EVERY_S: Final = 0.002
-_PATIENCE_S: Final = 60.0
 
 
 class Probe(Child):
@@ -32,16 +32,16 @@ class Probe(Child):
 
     def __init__(self, wire: str, log: str) -> None:
         super().__init__(["-m", "tests.scale.probe", wire], name="probe", log=log)
-        self.hear(_PATIENCE_S)
+        self.hear(PATIENCE_S)
 
     def begin(self) -> None:
         self.tell(b"begin")
-        self.hear(_PATIENCE_S)
+        self.hear(PATIENCE_S)
 
     def end(self) -> list[float]:
         """Milliseconds, sorted."""
         self.tell(b"end")
-        return sorted(msgspec.json.decode(self.hear(_PATIENCE_S), type=list[float]))
+        return sorted(msgspec.json.decode(self.hear(PATIENCE_S), type=list[float]))
 
 
 async def serve(wire: str) -> None:

@@ -30,6 +30,7 @@ from tests.chaos.ledger import Lost, Violation
 from tests.scale.probe import Probe
 from tests.scale.stage import PARTITIONS, connected, create, do, publish_all, staged, weigh
 from tests.support.broker import RunningBroker
+from tests.support.patience import PATIENCE_S
 
 GROWN_MIB: Final = 256e6 / MIB
 _TOPIC: Final = "backlog"
@@ -39,7 +40,6 @@ _FETCHES: Final = 64
 """Requests of a raw connection that reads none of their answers."""
 _FETCH_BYTES: Final = 8 * MIB
 _POLLED: Final = 10_000
-_PATIENCE_S: Final = 30.0
 _LOOK_S: Final = 0.05
 _SPARE_MIB: Final = 1024
 """Of disk, beside the backlog."""
@@ -153,7 +153,7 @@ async def _look(probe: Probe, seconds: float) -> list[float]:
 async def _go_on(reader: AsyncReader, partition: int, next_offset: int) -> None:
     """What it reads next begins where it stopped."""
     for _ in range(PARTITIONS):
-        batch = await reader.read(_PATIENCE_S)
+        batch = await reader.read(PATIENCE_S)
         if batch is None:
             raise Lost("a reader that went on found nothing")
         begun = next_offset if batch.partition == partition else 0
@@ -174,7 +174,7 @@ class Seen:
     async def take(self, consumer: AsyncConsumer, until: int) -> None:
         """Polls until it has so many in all; what they brought is acked, and the broker has the acks."""
         while self.messages < until:
-            batch = await consumer.poll(min(_POLLED, until - self.messages), timeout=_PATIENCE_S)
+            batch = await consumer.poll(min(_POLLED, until - self.messages), timeout=PATIENCE_S)
             if not batch:
                 raise Lost(f"nothing comes after {self.messages} messages")
             for message in batch:

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from goqueue.model.limits import KIB
+from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import T0, Clock
 from tests.unit.broker.consumers import TOPIC, Consumers, consuming
-from tests.unit.broker.moved_time import run_timed
 
 HOUR_MS = 3600 * 1000
 DAY_MS = 24 * HOUR_MS

@@ -20,17 +20,19 @@ from tests.scale.__main__ import PARTS
 from tests.scale.stage import TooSlow
 
 T = TypeVar("T")
-LEADS_S = (8.0, 40.0)
+LEADS_S = (8.0, 40.0, 200.0)
 """How long before they are due messages are published; more where that was too little."""
 
 pytestmark = pytest.mark.skipif(not codec.COMPILED, reason="blocks of this size need the compiled codec")
 
 
 def in_time(run: Callable[[float], T]) -> T:
-    try:
-        return run(LEADS_S[0])
-    except TooSlow:
-        return run(LEADS_S[1])
+    for lead_s in LEADS_S[:-1]:
+        try:
+            return run(lead_s)
+        except TooSlow:
+            continue
+    return run(LEADS_S[-1])
 
 
 def test_fifty_thousand_delays_of_which_some_are_cancelled_or_moved_fire_once_and_on_time_after_a_kill() -> None:

@@ -5,7 +5,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.chaos.spark_driver import QUICK_JAVA
 from tests.chaos.spark_kill import Copying
 from tests.docs.markdown import ROOT, blocks
 from tests.support.broker import DOORS, running_broker
+from tests.support.patience import PATIENCE_S, wait_until
 
 
 @contextmanager
@@ -45,13 +45,12 @@ def _daemon(folder: Path, name: str, *arguments: str) -> Iterator[Path]:
 
 
 def _wait_for(log: Path, pattern: str) -> str:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        found = re.search(pattern, log.read_text(errors="replace"))
-        if found is not None:
-            return found[0]
-        time.sleep(0.1)
-    raise AssertionError(f"{pattern} is not in the log:\n{log.read_text()}")
+    return wait_until(lambda: _find(log, pattern), f"{pattern} is not in {log}")
+
+
+def _find(log: Path, pattern: str) -> str | None:
+    found = re.search(pattern, log.read_text(errors="replace"))
+    return found and found[0]
 
 
 @pytest.fixture
@@ -112,7 +111,7 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE_S,
         )
     assert ended.returncode == 0, ended.stderr[-5000:]
     assert '{"cents":800}' in ended.stdout

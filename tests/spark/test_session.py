@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from goqueue import spark as spark_room
 from tests.spark.desk import Desk
+from tests.support.patience import PATIENCE_S
 
 
 def test_workers_run_this_python(spark: SparkSession) -> None:
@@ -57,5 +58,7 @@ def test_a_machine_without_java_runs_on_the_one_of_the_extra() -> None:
         "from goqueue import spark; made = spark.session(master='local[1]', spark__ui__enabled='false')\n"
         "print(made._jvm.System.getProperty('java.vendor'), made.range(1000).selectExpr('sum(id)').first()[0])"
     )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     assert said.stdout.split()[-1] == "499500"

@@ -18,10 +18,11 @@ from http.client import HTTPConnection, HTTPMessage
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.patience import PATIENCE_S
+
 GOQUEUE = [sys.executable, "-c", "from goqueue.cli.main import main; main()"]
 DOORS = ("--http", "127.0.0.1:0", "--wire", "127.0.0.1:0", "--grpc", "off", "--metrics", "off", "--log-format", "text")
 ENDPOINTS = "endpoints.json"
-PATIENCE_S = 60
 _PR_SET_PDEATHSIG = 1
 
 

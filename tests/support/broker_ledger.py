@@ -15,6 +15,7 @@ from goqueue.codec.partitioning import partition_of
 from goqueue.model.publishing import Durability
 from goqueue.wire.blocks import Range
 from tests.chaos.ledger import Lost, Phantom, Violation
+from tests.support.patience import PATIENCE_S
 
 PARTITIONS: Final = 3
 KEYS: Final = [
@@ -23,7 +24,6 @@ KEYS: Final = [
 ]
 """Of each partition the keys that belong there. All producers use all of them."""
 _FILLING: Final = "Whoever sends a message wants to know that it has arrived, and that it arrives once. " * 4
-_PATIENCE_S: Final = 120.0
 
 
 class Duplicated(Violation):
@@ -156,7 +156,7 @@ class Ledger:
         with self._changed:
             return (
                 self._changed.wait_for(
-                    lambda: self._over or (self._messages >= messages and bool(self._open)), _PATIENCE_S
+                    lambda: self._over or (self._messages >= messages and bool(self._open)), PATIENCE_S
                 )
                 and not self._over
             )

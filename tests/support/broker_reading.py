@@ -29,6 +29,7 @@ from goqueue.storage.verify import Severity, verify
 from goqueue.storage.walk import Run
 from tests.support.broker import GOQUEUE, HttpClient
 from tests.support.broker_ledger import PARTITIONS, Message
+from tests.support.patience import PATIENCE_S
 
 Reading = list[list[Message]]
 
@@ -224,7 +225,7 @@ def cat_all(data_dir: Path, topic: str, topic_id: int) -> Reading:
 
 def _cat(data_dir: Path, name: str) -> list[bytes]:
     command = [*GOQUEUE, "log", "cat", name, "--data-dir", str(data_dir), "-o", "json"]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, check=False, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr.decode()
     assert not done.stderr, done.stderr.decode()
     return done.stdout.splitlines()

@@ -25,9 +25,9 @@ from goqueue.model.errors import GoQueueError, RequestTimeout, Unavailable, Unkn
 from tests.support.group_consumer import Consumer, now
 from tests.support.group_doors import DOORS
 from tests.support.group_ledger import EventFile, Failed
+from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 60
 RECONNECT_S = 0.02
 _PR_SET_PDEATHSIG = 1
 

@@ -18,10 +18,10 @@ from tests.support.group_doors import DOORS
 from tests.support.group_ledger import AnyEvent, Ended, History, lives_of
 from tests.support.group_pauses import Sample
 from tests.support.group_publisher import Publishers
+from tests.support.patience import PATIENCE_S
 
 PARTITIONS: Final = 6
 SAMPLE_S: Final = 0.025
-PATIENCE_S: Final = 30.0
 
 
 class Actor:

@@ -11,8 +11,8 @@ from google.protobuf.message_factory import GetMessageClass
 from goqueue.api.grpc.door import NAME
 from goqueue.api.grpc.translating import pb
 from tests.support.broker import RunningBroker
+from tests.support.patience import PATIENCE_S
 
-PATIENCE_S = 20.0
 _SERVICE = pb.DESCRIPTOR.services_by_name["GoQueue"]
 
 

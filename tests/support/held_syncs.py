@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.support.faulty_disk import FaultyDisk
-
-_PATIENCE_S = 30
+from tests.support.patience import PATIENCE_S
 
 
 class HeldSyncs:
@@ -22,11 +21,11 @@ class HeldSyncs:
     def _before(self, operation: str, path: str) -> None:
         if operation == "sync" and self._directory in path and path.endswith(".log"):
             self._begun.set()
-            self._released.wait(_PATIENCE_S)
+            self._released.wait(PATIENCE_S)
 
     async def reached(self) -> None:
         """Return when a sync has begun, and is held."""
-        assert await asyncio.to_thread(self._begun.wait, _PATIENCE_S)
+        assert await asyncio.to_thread(self._begun.wait, PATIENCE_S)
 
     def release(self) -> None:
         self._released.set()

@@ -19,10 +19,10 @@ import uvloop
 
 from goqueue.server.server import Server
 from tests.support.broker_server import running_server
+from tests.support.patience import PATIENCE_S
 
 T = TypeVar("T")
 
-PATIENCE_S: Final = 60.0
 _POLL_S: Final = 0.005
 _READ_BYTES: Final = 64 * 1024
 

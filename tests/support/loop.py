@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
+from tests.support.patience import PATIENCE_S
+
 T = TypeVar("T")
 
-_PATIENCE_S: Final = 60.0
 _TURNS: Final = 20
 
 
@@ -14,7 +15,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine; TimeoutError when it hangs."""
 
     async def watched() -> T:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(PATIENCE_S):
             return await work
 
     return asyncio.run(watched())

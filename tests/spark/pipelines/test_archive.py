@@ -5,8 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,7 @@ from goqueue.spark.pipelines.state import read_status
 from goqueue.spark.pipelines.stopping import Stopping
 from tests.chaos.spark_driver import QUICK_JAVA
 from tests.spark.pipelines.stage import Stage, counts, once_at, staged
-
-DEADLINE_S = 60.0
+from tests.support.patience import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -73,16 +71,10 @@ class Following:
     def is_alive(self) -> bool:
         return self._thread.is_alive()
 
-    def wait_until(self, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not is_so():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
     def end(self) -> None:
         if self._stoppings:
             self.stopping.ask(signal.SIGTERM)
-        self._thread.join(DEADLINE_S)
+        self._thread.join(PATIENCE_S)
 
 
 @contextmanager
@@ -175,7 +167,7 @@ def test_a_topic_that_is_created_again_while_it_is_followed_ends_the_run(
     stage.publish("orders", 50)
     once_at(monkeypatch, "archive-staged", create_again)  # while the query waits for its batch
     with following(stage, monkeypatch, topics="orders", lake=stage.directory / "lake", lost="skip") as run:
-        run.wait_until(lambda: not run.is_alive)
+        wait_until(lambda: not run.is_alive)
     assert isinstance(run.failure, Conflict)
     assert in_lake(stage) == (50, 50)
 
@@ -187,11 +179,11 @@ def test_an_archive_follows_until_it_is_asked_to_stop_and_goes_on_later(
     lake = stage.directory / "lake"
     stage.publish("orders", 50)
     with following(stage, monkeypatch, topics="orders", lake=lake) as run:
-        run.wait_until(lambda: rows(lake) == 50)
+        wait_until(lambda: rows(lake) == 50)
         stage.publish("orders", 30)
-        run.wait_until(lambda: rows(lake) == 80)
+        wait_until(lambda: rows(lake) == 80)
         run.stopping.ask(signal.SIGTERM)
-        run.wait_until(lambda: not run.is_alive)
+        wait_until(lambda: not run.is_alive)
     assert (run.failure, run.signal) == (None, signal.SIGTERM)
     status = read_status(stage.directory / "state")
     assert status is not None
@@ -212,7 +204,7 @@ def test_every_message_is_there_once_also_when_a_run_is_killed(stage: Stage) -> 
         [sys.executable, "-m", "goqueue.spark.pipelines", *words, "--batch", "100", "--state", str(state)],
         env={**os.environ, VARIABLE: "lake-moved:4", "JDK_JAVA_OPTIONS": QUICK_JAVA, "SPARK_MASTER": "local[2]"},
         check=False,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     assert killed.returncode == -signal.SIGKILL
     status = read_status(state)

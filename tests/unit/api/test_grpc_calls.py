@@ -19,6 +19,7 @@ from goqueue.api.grpc.translating import pb
 from goqueue.api.operations import BY_NAME
 from goqueue.model import limits
 from tests.support.loop import run, turns
+from tests.support.patience import PATIENCE_S
 from tests.unit.api.services import Served, served
 
 
@@ -157,14 +158,16 @@ def test_a_request_that_is_too_large_is_refused_whatever_else_is_in_flight(tmp_p
     run(body())
 
 
-def test_a_large_request_does_not_wait_for_room_and_a_small_one_needs_none(tmp_path: Path) -> None:
+def test_a_large_request_does_not_wait_for_room_and_a_small_one_needs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ADMISSION_WAIT_S", 10 * PATIENCE_S)
+
     async def body() -> None:
         async with opened(tmp_path) as (door, _):
             door.broker.requests.take_anyway(door.broker.requests.limit)
-            begun = asyncio.get_running_loop().time()
             with pytest.raises(Ended, match="RESOURCE_EXHAUSTED"):
                 await door.begin("publish", Client(), topic="orders", value=b"x" * (limits.SMALL_JSON_BYTES + 1))
-            assert asyncio.get_running_loop().time() - begun < limits.ADMISSION_WAIT_S / 2
             await door.begin("publish", Client(), topic="orders", value=b"x")
             door.broker.requests.give(door.broker.requests.limit)
             door.check_nothing_is_held()
@@ -331,7 +334,7 @@ def test_a_publisher_that_reads_nothing_does_not_keep_its_stream(
             for _ in range(count):
                 client.requests.put_nowait(sent)
             client.requests.put_nowait(grpc.aio.EOF)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 with pytest.raises(asyncio.CancelledError):
                     await PublishStreams(door.service, door.held).serve(None, client)  # type: ignore[arg-type]
             assert not door.held.busy
@@ -354,7 +357,7 @@ def test_a_door_that_closes_does_not_wait_for_who_does_not_read(
             serving = asyncio.ensure_future(PublishStreams(door.service, door.held).serve(None, client))  # type: ignore[arg-type]
             await turns(1000)
             door.held.drain()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 await asyncio.wait((serving,))
             assert serving.cancelled()
             assert not door.held.busy

@@ -22,8 +22,8 @@ from goqueue.model.errors import (
     UnknownTopic,
 )
 from tests.support.loop import turns
+from tests.support.moved_time import MovedTime, run_timed
 from tests.unit.api.services import Served, served
-from tests.unit.broker.moved_time import MovedTime, run_timed
 
 T0_TEXT = "2023-11-14T22:13:20.000Z"
 LATER = "2023-11-14T22:14:20.000Z"

@@ -22,9 +22,9 @@ from goqueue.model.errors import (
     UnknownTopic,
 )
 from tests.support.loop import run, turns
+from tests.support.moved_time import MovedTime, run_timed
 from tests.unit.api.services import Served, served
 from tests.unit.broker.brokers import T0
-from tests.unit.broker.moved_time import MovedTime, run_timed
 
 ALL_FIELDS = {
     "join_group": [

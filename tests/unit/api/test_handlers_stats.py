@@ -9,10 +9,10 @@ from goqueue.model.errors import InvalidRequest
 from goqueue.model.limits import MAX_STAT_ROWS
 from goqueue.telemetry.meters import LATENESS_BOUNDS_S
 from tests.support.loop import run
+from tests.support.moved_time import MovedTime, run_timed
 from tests.unit.api.services import Served, served
 from tests.unit.api.test_handlers_groups import join, poll
 from tests.unit.broker.brokers import T0
-from tests.unit.broker.moved_time import MovedTime, run_timed
 
 LANES = ["critical", "high", "normal", "low", "background"]
 EMPTY = {"ready": 0, "in_flight": 0, "served": 0, "waited_seconds": 0.0, "last_served": None}

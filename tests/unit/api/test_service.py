@@ -21,9 +21,9 @@ from goqueue.telemetry import meters
 from goqueue.telemetry.exposition import Exposition
 from goqueue.telemetry.meters import RequestMeterSet
 from tests.support.loop import turns
+from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import topic_directory
 from tests.unit.broker.consumers import GROUP, LATEST, TOPIC, Consumers, consuming, handles_of, message, numbered
-from tests.unit.broker.moved_time import run_timed
 from tests.unit.storage.logs import flip_record
 from tests.unit.telemetry.scrapes import Scrape
 

@@ -29,8 +29,8 @@ from goqueue.wire.settles import NO_ARGUMENT, Action, Claim, OffsetRange, Settle
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.held_syncs import syncs_held
 from tests.support.loop import turns
+from tests.support.moved_time import run_timed
 from tests.unit.broker.consumers import GROUP, TOPIC, Consumers, consuming, deliveries_of, numbered, texts
-from tests.unit.broker.moved_time import run_timed
 from tests.unit.broker.test_poll import consume
 from tests.unit.broker.writers import Writer
 

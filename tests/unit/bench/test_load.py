@@ -13,6 +13,7 @@ from bench.blocks import producer_blocks
 from bench.callers import Refused, WireCaller
 from bench.load import DISTINCT, Done, Fetch, Publish, run
 from goqueue import codec
+from tests.support.patience import PATIENCE_S
 
 PARTITIONS = 3
 CONNECTIONS = 2
@@ -34,7 +35,7 @@ def address(tmp_path: Path) -> Iterator[str]:
         thread = threading.Thread(target=live)
         thread.start()
         try:
-            yield addresses.get(timeout=10)
+            yield addresses.get(timeout=PATIENCE_S)
         finally:
             loop.call_soon_threadsafe(task.cancel)
             thread.join()

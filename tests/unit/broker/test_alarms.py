@@ -10,9 +10,9 @@ from goqueue.delivery.commands import Lapse
 from goqueue.model import limits
 from goqueue.model.errors import DiskFull
 from tests.support.loop import turns
+from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import Clock
 from tests.unit.broker.consumers import SESSION_MS, Consumers, consuming, deliveries_of, handles_of, numbered, texts
-from tests.unit.broker.moved_time import run_timed
 from tests.unit.broker.test_poll import consume
 
 VISIBLE_MS = 5000

@@ -10,6 +10,7 @@ from goqueue.model.groups import Mode
 from goqueue.model.record import Lane, Record
 from goqueue.model.topic import OnExpiry
 from goqueue.storage.cleaner import clean
+from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import T0, Clock, block
 from tests.unit.broker.consumers import (
     GROUP,
@@ -23,7 +24,6 @@ from tests.unit.broker.consumers import (
     places,
     texts,
 )
-from tests.unit.broker.moved_time import run_timed
 from tests.unit.broker.test_poll import consume
 
 TTL_MS = 5000

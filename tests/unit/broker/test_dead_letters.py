@@ -14,6 +14,7 @@ from goqueue.model.topic import Backoff, CleanupPolicy, OnExpiry
 from goqueue.storage.cleaner import clean
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.loop import turns
+from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import T0, Clock
 from tests.unit.broker.consumers import (
     GROUP,
@@ -30,7 +31,6 @@ from tests.unit.broker.consumers import (
     texts,
 )
 from tests.unit.broker.images import PhotographedDisk
-from tests.unit.broker.moved_time import run_timed
 from tests.unit.broker.test_poll import consume
 
 AT_ONCE = Backoff(base_ms=0, max_ms=0)

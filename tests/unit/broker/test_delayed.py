@@ -14,6 +14,7 @@ from goqueue.model.groups import Mode
 from goqueue.model.record import Lane
 from goqueue.model.settings import Fsync
 from tests.support.loop import turns
+from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import T0, Clock
 from tests.unit.broker.consumers import (
     SESSION_MS,
@@ -26,7 +27,6 @@ from tests.unit.broker.consumers import (
     texts,
 )
 from tests.unit.broker.images import PhotographedDisk
-from tests.unit.broker.moved_time import run_timed
 from tests.unit.broker.test_poll import consume
 
 TICK_MS = 10

@@ -13,9 +13,9 @@ from goqueue.model.record import Producer, Record
 from goqueue.model.topic import CleanupPolicy, TopicSettings
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.loop import run, turns
+from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import T0, block, messages, parts, topic_directory, values
 from tests.unit.broker.consumers import consuming
-from tests.unit.broker.moved_time import run_timed
 
 HOUR_MS = 3600 * 1000
 ONE_HOUR = TopicSettings(retention_hours=1, segment_bytes=4096)

@@ -9,9 +9,9 @@ from goqueue.model import limits
 from goqueue.model.groups import Mode
 from goqueue.model.record import Lane
 from goqueue.model.topic import LanePolicy
+from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import Clock
 from tests.unit.broker.consumers import Consumers, consuming, handles_of, message, numbered, texts
-from tests.unit.broker.moved_time import run_timed
 from tests.unit.broker.test_poll import consume
 
 LONG_MS = limits.MAX_SESSION_MS

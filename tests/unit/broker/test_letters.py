@@ -9,11 +9,11 @@ from goqueue.jobs.letters import LetterFilter
 from goqueue.model import limits
 from goqueue.model.errors import UnknownTopic
 from goqueue.model.record import Record
+from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import T0, block
 from tests.unit.broker.consumers import TOPIC, handles_of, numbered
 from tests.unit.broker.graveyard import BEGINNING, DLQ, graveyard
 from tests.unit.broker.images import PhotographedDisk
-from tests.unit.broker.moved_time import run_timed
 
 
 def test_a_letter_has_the_message_and_its_story(tmp_path: Path) -> None:

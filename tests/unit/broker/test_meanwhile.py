@@ -12,6 +12,8 @@ from goqueue.model.errors import DiskFull, UnknownGroup, UnknownMember
 from goqueue.model.groups import Mode
 from goqueue.model.record import Lane
 from tests.support.loop import turns
+from tests.support.moved_time import run_timed
+from tests.support.patience import PATIENCE_S
 from tests.unit.broker.brokers import Clock
 from tests.unit.broker.consumers import (
     GROUP,
@@ -24,7 +26,6 @@ from tests.unit.broker.consumers import (
     read_slowly,
     texts,
 )
-from tests.unit.broker.moved_time import run_timed
 
 LONG_MS = 3600 * 1000
 SECOND_MS = 1000
@@ -317,7 +318,7 @@ def test_what_became_ready_in_more_segments_than_have_room_in_memory_comes(tmp_p
             for segment in log.segments[:-1]:
                 cache.drop(segment)
                 segment.derived = None
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 assert len(await to.drain(member)) == 60
 
     run_timed(go())

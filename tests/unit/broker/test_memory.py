@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from goqueue.model.groups import Mode
+from tests.support.moved_time import run_timed
 from tests.unit.broker.consumers import Consumers, consuming, handles_of
-from tests.unit.broker.moved_time import run_timed
 
 ROUNDS = 300
 BYTES = 100

@@ -12,6 +12,7 @@ from goqueue.model.groups import Mode, Place
 from goqueue.model.record import Lane
 from goqueue.model.topic import Backoff
 from tests.support.loop import turns
+from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import Clock
 from tests.unit.broker.consumers import (
     GROUP,
@@ -26,7 +27,6 @@ from tests.unit.broker.consumers import (
     refused,
     texts,
 )
-from tests.unit.broker.moved_time import run_timed
 
 LONG_MS = limits.MAX_SESSION_MS
 VISIBLE_MS = 5000

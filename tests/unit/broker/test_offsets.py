@@ -14,6 +14,7 @@ from goqueue.model.settings import Fsync
 from goqueue.storage.cleaner import clean
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.loop import turns
+from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import T0
 from tests.unit.broker.consumers import (
     GROUP,
@@ -28,7 +29,6 @@ from tests.unit.broker.consumers import (
     places,
     texts,
 )
-from tests.unit.broker.moved_time import run_timed
 from tests.unit.broker.test_poll import consume
 
 HOUR_MS = 3600 * 1000

@@ -14,7 +14,7 @@ from goqueue.model.errors import LogClosed
 from goqueue.model.groups import Assignor, Mode
 from goqueue.model.names import GroupNumber
 from tests.support.loop import turns
-from tests.unit.broker.moved_time import MovedTime, run_timed
+from tests.support.moved_time import MovedTime, run_timed
 
 LONG_S = 3600.0
 

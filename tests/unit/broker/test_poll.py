@@ -26,6 +26,8 @@ from goqueue.storage.cleaner import clean
 from goqueue.storage.store import Store
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.loop import turns
+from tests.support.moved_time import run_timed
+from tests.support.patience import PATIENCE_S
 from tests.unit.broker.brokers import T0, block
 from tests.unit.broker.consumers import (
     GROUP,
@@ -38,7 +40,6 @@ from tests.unit.broker.consumers import (
     read_slowly,
     texts,
 )
-from tests.unit.broker.moved_time import run_timed
 
 HOUR_MS = 3600 * 1000
 
@@ -505,7 +506,7 @@ def test_a_topic_that_was_deleted_during_a_poll_is_not_delivered_from_while_its_
     remove_log, go_on = Store.remove_log, threading.Event()
 
     def remove_later(store: Store, name: str) -> None:
-        go_on.wait(20)
+        go_on.wait(PATIENCE_S)
         remove_log(store, name)
 
     async def go() -> None:

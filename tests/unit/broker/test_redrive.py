@@ -22,11 +22,11 @@ from goqueue.producers.own import Work, own_producer
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.held_syncs import syncs_held
 from tests.support.loop import turns
+from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import T0, Clock, block
 from tests.unit.broker.consumers import TOPIC, deliveries_of, numbered, texts
 from tests.unit.broker.graveyard import DLQ, Graveyard, graveyard, messages_of
 from tests.unit.broker.images import PhotographedDisk
-from tests.unit.broker.moved_time import run_timed
 
 
 def counts(redrive: Redrive) -> tuple[RedriveState, int, int, int]:

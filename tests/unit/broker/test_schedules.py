@@ -25,10 +25,10 @@ from goqueue.producers.own import run_producer
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.held_syncs import HeldSyncs, syncs_held
 from tests.support.loop import turns
+from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import T0, Clock, values
 from tests.unit.broker.consumers import TOPIC, Consumers, consuming
 from tests.unit.broker.images import PhotographedDisk
-from tests.unit.broker.moved_time import run_timed
 
 SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000
 

@@ -18,6 +18,7 @@ from goqueue.model.topic import Backoff
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.held_syncs import syncs_held
 from tests.support.loop import turns
+from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import T0, Clock
 from tests.unit.broker.consumers import (
     GROUP,
@@ -33,7 +34,6 @@ from tests.unit.broker.consumers import (
     refused,
     texts,
 )
-from tests.unit.broker.moved_time import run_timed
 from tests.unit.broker.test_poll import consume
 
 VISIBLE_MS = 10_000

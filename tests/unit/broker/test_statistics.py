@@ -20,9 +20,9 @@ from goqueue.storage.reading import Reader
 from goqueue.storage.segment import Segment
 from goqueue.telemetry import meters
 from goqueue.telemetry.meters import Consumption
+from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import T0, Clock
 from tests.unit.broker.consumers import GROUP, TOPIC, Consumers, consuming, handles_of, message, numbered
-from tests.unit.broker.moved_time import run_timed
 
 LONG_MS = 3600 * 1000
 SECOND_MS = 1000

@@ -2,7 +2,7 @@
 
 from goqueue.broker.timer import Timer
 from tests.support.loop import turns
-from tests.unit.broker.moved_time import START_MS, MovedTime, run_timed
+from tests.support.moved_time import START_MS, MovedTime, run_timed
 
 
 class Rig:

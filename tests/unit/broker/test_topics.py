@@ -24,6 +24,7 @@ from goqueue.model.topic import TopicSettings
 from goqueue.telemetry.meters import TopicMeters
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.loop import run, turns
+from tests.support.patience import PATIENCE_S
 from tests.unit.broker.brokers import SETTINGS, T0, Parts, messages, open_names, parts, topic_directory, values
 from tests.unit.broker.images import PhotographedDisk
 
@@ -337,7 +338,7 @@ def test_a_name_is_free_at_once_while_the_old_topics_files_are_still_being_remov
             def hold(operation: str, path: str) -> None:
                 if operation == "remove_directory" and path == f"{old_directory}/1":
                     begun.set()
-                    go_on.wait(30)
+                    go_on.wait(PATIENCE_S)
 
             disk.before = hold
             await rig.catalogue.delete("orders", T0)

@@ -33,10 +33,11 @@ from goqueue.wire.blocks import FetchRequest
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.held_syncs import syncs_held
 from tests.support.loop import turns
+from tests.support.moved_time import run_timed
+from tests.support.patience import PATIENCE_S
 from tests.unit.broker.brokers import Clock
 from tests.unit.broker.consumers import TOPIC, Consumers, consuming, handles_of, message, refused
 from tests.unit.broker.images import PhotographedDisk
-from tests.unit.broker.moved_time import run_timed
 from tests.unit.broker.writers import TIMEOUT_MS, Writer, markers, time_out, visible
 
 HOUR_MS = 3600 * 1000
@@ -211,7 +212,7 @@ def test_a_reader_that_waits_for_a_commit_hears_that_its_topic_is_gone(tmp_path:
             await turns()
             await to.delete()
             with pytest.raises(Unavailable, match="was deleted"):
-                await asyncio.wait_for(waiting, 5)
+                await asyncio.wait_for(waiting, PATIENCE_S)
 
     run_timed(work())
 

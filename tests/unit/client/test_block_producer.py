@@ -27,23 +27,30 @@ from goqueue.model.errors import (
 )
 from goqueue.wire.blocks import PublishReply, PublishRequest
 from goqueue.wire.frames import Welcome
+from tests.support.loop import turns
+from tests.support.moved_time import MovedTime, run_timed, when_late
 from tests.unit.client.fake_broker import HOST, ROOMY, Fault, Peer, SequenceBroker, block_name, make_block, serving
 
 INVALID = InvalidRecord("its checksum does not match", index=0, position=0)
 Use = Callable[[BlockProducer], Awaitable[None]]
+LONG_S = 3600.0
+DUE_S = 60.0
+DUE_MS = 60_000
 
 
 def produce(
-    broker: SequenceBroker, use: Use, *, call_timeout_s: float = 30.0, greeting: Welcome | None = ROOMY
+    broker: SequenceBroker, use: Use, *, call_timeout_s: float = LONG_S, greeting: Welcome | None = ROOMY
 ) -> None:
     async def both() -> None:
         async with (
             serving(broker.talk, greeting=greeting) as port,
-            BlockProducer(HOST, port, backoff_s=0.0001, call_timeout_s=call_timeout_s) as producer,
+            BlockProducer(
+                HOST, port, backoff_s=0.0001, call_timeout_s=call_timeout_s, delivery_timeout_s=2 * LONG_S
+            ) as producer,
         ):
             await use(producer)
 
-    asyncio.run(both())
+    run_timed(both())
 
 
 async def publish(producer: BlockProducer, *names: str, records: int = 1) -> list[PublishReply | BaseException]:
@@ -126,12 +133,13 @@ def test_a_broker_that_cannot_be_reached_yet_is_tried_again() -> None:
     async def both() -> None:
         async with serving(SequenceBroker().talk) as port:
             pass
-        producer = BlockProducer(HOST, port, backoff_s=0.0001)
+        producer = BlockProducer(HOST, port, backoff_s=0.0001, connect_timeout_s=LONG_S)
+        publishing = producer.publish(1, 0, make_block("a"), timeout_s=DUE_S)
         with pytest.raises(RequestTimeout, match=r"it was not appended; the last trouble: cannot reach"):
-            await producer.publish(1, 0, make_block("a"), timeout_s=0.05)
+            await when_late(publishing, lambda: producer.line(1, 0).last_trouble, DUE_MS)
         await producer.close()
 
-    asyncio.run(both())
+    run_timed(both())
 
 
 def test_a_block_that_gets_no_answer_is_sent_again_over_a_new_connection() -> None:
@@ -139,40 +147,41 @@ def test_a_block_that_gets_no_answer_is_sent_again_over_a_new_connection() -> No
     broker.faults.append(Fault.SILENT)
 
     async def use(producer: BlockProducer) -> None:
-        reply = await producer.publish(1, 0, make_block("a"))
+        reply = await when_late(producer.publish(1, 0, make_block("a")), broker.names, DUE_MS)
         assert reply.ranges[0].duplicate
         assert (broker.names(), broker.connections) == (["a"], 2)
 
-    produce(broker, use, call_timeout_s=0.02)
+    produce(broker, use, call_timeout_s=DUE_S)
 
 
 def test_an_answered_block_does_not_end_its_connection_later() -> None:
     broker = SequenceBroker()
 
     async def use(producer: BlockProducer) -> None:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + 0.3
-        while loop.time() < end:
+        for _ in range(5):
             await publish(producer, "again")
+            MovedTime().move(DUE_MS)
+            await turns()
         assert broker.connections == 1
 
-    produce(broker, use, call_timeout_s=0.1)
+    produce(broker, use, call_timeout_s=DUE_S)
 
 
 def test_a_block_without_an_answer_is_noticed_after_others_were_answered() -> None:
     broker = SequenceBroker()
 
     async def use(producer: BlockProducer) -> None:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + 0.05
-        while loop.time() < end:
+        for _ in range(3):
             await publish(producer, "answered")
+            MovedTime().move(DUE_MS // 2)
         broker.faults.append(Fault.SILENT)
-        reply = await producer.publish(1, 0, make_block("silent"), timeout_s=5)
+        reply = await when_late(
+            producer.publish(1, 0, make_block("silent")), lambda: "silent" in broker.names(), DUE_MS
+        )
         assert reply.ranges[0].duplicate
         assert broker.connections == 2
 
-    produce(broker, use, call_timeout_s=0.1)
+    produce(broker, use, call_timeout_s=DUE_S)
 
 
 def test_a_block_published_while_answers_to_a_lost_connection_are_due_keeps_its_place() -> None:
@@ -335,7 +344,9 @@ def test_a_deadline_ends_the_tries_and_says_that_nothing_was_appended() -> None:
 
     async def use(producer: BlockProducer) -> None:
         with pytest.raises(RequestTimeout, match=r"appended; the last trouble: no room here"):
-            await producer.publish(1, 0, make_block("never"), timeout_s=0.03)
+            await when_late(
+                producer.publish(1, 0, make_block("never"), timeout_s=DUE_S), lambda: len(broker.seen) > 1, DUE_MS
+            )
         await settled(producer)
         attempts = len(broker.seen)
         assert attempts > 1
@@ -354,7 +365,9 @@ def test_a_deadline_without_an_answer_leaves_doubt_and_the_next_goes_under_a_new
     async def use(producer: BlockProducer) -> None:
         await publish(producer, "a")
         with pytest.raises(RequestTimeout, match="it may have been appended"):
-            await producer.publish(1, 0, make_block("doubt"), timeout_s=0.03)
+            await when_late(
+                producer.publish(1, 0, make_block("doubt"), timeout_s=DUE_S), lambda: len(broker.seen) > 2, DUE_MS
+            )
         await settled(producer)
         await publish(producer, "next")
         assert broker.names() == ["a", "doubt", "next"]
@@ -377,7 +390,9 @@ def test_a_late_block_does_not_swallow_the_one_behind_it() -> None:
 
     async def use(producer: BlockProducer) -> None:
         with pytest.raises(RequestTimeout):
-            await producer.publish(1, 0, make_block("late", 2), timeout_s=0.03)
+            await when_late(
+                producer.publish(1, 0, make_block("late", 2), timeout_s=DUE_S), lambda: len(broker.seen) > 1, DUE_MS
+            )
         await settled(producer)
         reply = await producer.publish(1, 0, make_block("next", 2))
         assert not reply.ranges[0].duplicate
@@ -471,7 +486,7 @@ def test_closing_while_there_is_no_connection_ends_the_tries() -> None:
     async def both() -> None:
         async with serving(SequenceBroker().talk) as port:
             pass
-        producer = BlockProducer(HOST, port, backoff_s=0.0001)
+        producer = BlockProducer(HOST, port, backoff_s=0.0001, connect_timeout_s=LONG_S)
         publishing = asyncio.ensure_future(publish(producer, "a"))
         await asyncio.sleep(0)
         await producer.close()

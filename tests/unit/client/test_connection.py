@@ -24,6 +24,7 @@ from goqueue.wire.blocks import FetchReply, FetchRequest, PublishReply, PublishR
 from goqueue.wire.codes import CODES, FETCH_BLOCK, PUBLISH_BLOCK
 from goqueue.wire.failures import pack_error
 from goqueue.wire.frames import Welcome
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fake_broker import HOST, ROOMY, Peer, Request, Talk, serving
 from tests.unit.client.watched import watch
 
@@ -576,7 +577,7 @@ def test_a_fetch_may_wait_longer_than_another_call() -> None:
         await asyncio.sleep(0)
         with pytest.raises(RequestTimeout):
             await connection.call(METADATA, ())
-        await connection.call(METADATA, (), timeout_s=30)
+        await connection.call(METADATA, (), timeout_s=PATIENCE_S)
         assert (await fetching).records == 0
 
     converse(talk, use, call_timeout_s=0.01)

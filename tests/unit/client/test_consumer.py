@@ -34,6 +34,13 @@ from goqueue.wire.codes import CODES
 from goqueue.wire.settles import Action
 from tests.support.broker_server import running_server
 from tests.support.loop import run, turns
+from tests.support.patience import PATIENCE_S
+
+
+@pytest.fixture(autouse=True)
+def nobody_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is: a test that wants a consumer to fall asleep makes it."""
+    monkeypatch.setattr(leases_module, "MIN_IDLE_S", PATIENCE_S)
 
 
 class Calls:
@@ -94,7 +101,7 @@ class Stage:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.client = AsyncClient(server.endpoints["wire"], request_timeout=10)
+        self.client = AsyncClient(server.endpoints["wire"], request_timeout=PATIENCE_S)
 
     async def publish(self, *values: str, topic: str = "orders", partition: int | None = 0, **options: Any) -> None:
         async with self.client.producer() as producer:
@@ -229,7 +236,7 @@ def test_nobody_waits_for_a_settlement_in_another_event_loop(tmp_path: Path) -> 
                 batch = await consumer.poll(2)
                 waits: list[Callable[[], Coroutine[Any, Any, object]]] = [
                     consumer.flush,
-                    partial(consumer.poll, timeout=5),
+                    partial(consumer.poll, timeout=PATIENCE_S),
                 ]
                 for one in (batch[0], batch):
                     waits += [partial(each, wait=True) for each in (one.ack, one.nack, one.reject, one.release)]
@@ -335,11 +342,12 @@ def test_what_is_released_was_not_delivered(tmp_path: Path) -> None:
 
 def test_what_is_extended_stays_and_the_rest_comes_again(tmp_path: Path) -> None:
     async def go() -> None:
-        async with staged(tmp_path, visibility_timeout=0.1) as stage:
+        async with staged(tmp_path, visibility_timeout="1h") as stage:
             await stage.publish("a", "b")
             async with stage.consumer() as consumer:
                 kept, lost = await take(consumer, 2)
-                await kept.extend(60)
+                await kept.extend(3600)
+                await lost.extend(0.001)
                 (again,) = await take(consumer, 1)
                 assert (again.value, again.delivery_count) == (b"b", 2)
                 with pytest.raises(StaleHandle):
@@ -482,7 +490,7 @@ def test_who_waits_for_a_little_has_it_before_more_is_asked_for(
 def test_who_gives_up_waiting_loses_nothing(tmp_path: Path) -> None:
     async def go() -> None:
         async with staged(tmp_path) as stage, stage.consumer() as consumer:
-            for waiting in (consumer.poll(), consumer.poll(timeout=60), anext(consumer)):
+            for waiting in (consumer.poll(), consumer.poll(timeout=PATIENCE_S), anext(consumer)):
                 task = asyncio.ensure_future(waiting)
                 await turns()
                 task.cancel()
@@ -671,7 +679,7 @@ def test_what_was_lost_while_it_was_in_stock_is_not_handed_out(tmp_path: Path) -
 @pytest.mark.parametrize("auto_extend", [False, True])
 def test_rows_that_are_done_with_are_forgotten(tmp_path: Path, auto_extend: bool) -> None:
     async def go() -> None:
-        async with staged(tmp_path, visibility_timeout=0.05 if not auto_extend else 60, max_retries=3) as stage:
+        async with staged(tmp_path, visibility_timeout=0.05 if not auto_extend else 60, max_retries=1000) as stage:
             await stage.publish(*numbers(0, 50))
             async with stage.consumer(auto_extend=auto_extend, prefetch=5) as consumer:
                 if auto_extend:
@@ -1038,10 +1046,14 @@ def test_one_that_was_forgotten_joins_again(tmp_path: Path, gone: str, is_full: 
 def test_a_session_is_kept_by_heartbeats_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def go() -> None:
         calls = watch(monkeypatch)
-        async with staged(tmp_path) as stage, stage.consumer(session_timeout=1.0) as consumer:
-            consumer.pause()
+        async with staged(tmp_path) as stage, stage.consumer(session_timeout="1h") as consumer:
+            often(consumer).pause()
             member = consumer._membership.member
+            assert member is not None
+            group = stage.server.broker.groups.machine.group("billing")
             await calls.until(lambda: len(calls.beats) >= 5)
+            seen_at = group.member(member.member_id).seen_at
+            await calls.until(lambda: group.member(member.member_id).seen_at > seen_at)
             assert consumer._membership.member is member
             consumer.resume()
             await stage.publish("a")
@@ -1365,22 +1377,29 @@ def test_a_group_is_moved_with_all_that_it_holds(tmp_path: Path) -> None:
 # --- programs that do not come for messages
 
 
-def hurried(consumer: AsyncConsumer, monkeypatch: pytest.MonkeyPatch) -> AsyncConsumer:
-    """Have it notice soon that nobody comes."""
-    monkeypatch.setattr(leases_module, "MIN_IDLE_S", 0.0)
-    consumer._leases._shorter.set()
-    return eager(consumer)
+def look_late(consumer: AsyncConsumer) -> None:
+    """Have it look whether somebody has come, when that could have been for very long."""
+    consumer._leases._came_at = float("-inf")
+    consumer._leases._look(asyncio.get_running_loop().time())
+
+
+async def fall_asleep(consumer: AsyncConsumer) -> None:
+    """It has something in stock, and nobody comes for it."""
+    while not consumer.stock.is_asleep:
+        look_late(consumer)
+        await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("mode", ["shared", "key"])
 def test_what_is_in_stock_of_a_program_that_hangs_goes_to_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: str
 ) -> None:
     async def go() -> None:
-        async with staged(tmp_path) as stage:
+        async with staged(tmp_path, visibility_timeout="1h") as stage:
             await stage.publish(*numbers(0, 100))
             async with stage.consumer(mode=mode) as hanging, stage.consumer(mode=mode) as working:
-                (first,) = await take(hurried(hanging, monkeypatch), 1)
+                (first,) = await take(hanging, 1)
+                await fall_asleep(hanging)
                 others = await take(working, 99)
                 assert sorted(texts([first, *others]), key=int) == numbers(0, 100)
                 assert "99 that wait in its stock go back" in caplog.text
@@ -1396,27 +1415,26 @@ def test_what_is_in_stock_of_a_program_that_hangs_goes_to_others(
 
 
 def test_who_waits_or_takes_messages_is_not_taken_for_one_that_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def go() -> None:
         async with staged(tmp_path) as stage, stage.consumer() as consumer:
-            hurried(consumer, monkeypatch)
             waiting = asyncio.ensure_future(take(consumer, 1))
-            await asyncio.sleep(0.5)
+            while not consumer.stock.waiting:
+                await asyncio.sleep(0)
+            look_late(consumer)
             await stage.publish(*numbers(0, 30))
             assert texts(await waiting) == ["0"]
-            for number in range(1, 30):
+            while consumer.stock.left < 29:
+                await asyncio.sleep(0)
+            for number in range(1, 29):
                 assert texts(await take(consumer, 1)) == [str(number)]
-                await asyncio.sleep(0.02)
+                look_late(consumer)
             assert "nobody has taken messages" not in caplog.text
+            look_late(consumer)
+            assert "nobody has taken messages" in caplog.text, "one that hangs is taken for one"
 
     run(go())
-
-
-async def asleep(consumer: AsyncConsumer) -> None:
-    async with asyncio.timeout(20):
-        while not consumer.stock.is_asleep:
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("extended", ["by nobody", "by hand", "automatically"])
@@ -1428,32 +1446,40 @@ def test_a_program_that_hangs_says_no_longer_that_it_is_there_unless_it_has_some
         async with staged(tmp_path) as stage:
             await stage.publish(*numbers(0, 10))
             async with stage.consumer(auto_extend=extended == "automatically", prefetch=2) as consumer:
-                (message,) = await take(hurried(often(consumer), monkeypatch), 1)
+                (message,) = await take(often(consumer), 1)
                 if extended == "by hand":
-                    await message.extend(60)
-                await asleep(consumer)
-                await asyncio.sleep(0.4)  # polls that were under way, and extensions of the stock, are over
+                    await message.extend(3600)
+                if extended == "automatically":
+                    eager(consumer)
+                    consumer._leases._shorter.set()
+                await fall_asleep(consumer)
+                while consumer._membership._is_polling:
+                    await asyncio.sleep(0.001)
                 polls, beats = calls.polls.total(), len(calls.beats)
-                await asyncio.sleep(0.3)
+                if extended != "by nobody":
+                    await calls.until(lambda: len(calls.beats) > beats + 2)
+                else:
+                    await asyncio.sleep(0.02)  # of one that is under way the answer may be still to come
+                    beats = len(calls.beats)
+                    await asyncio.sleep(0.3)  # many times what lies between two
+                    assert len(calls.beats) == beats
                 assert calls.polls.total() == polls
-                assert (len(calls.beats) > beats) == (extended != "by nobody")
                 await message.ack(wait=True)
                 assert texts(await take(consumer, 9)) == numbers(1, 10)
 
     run(go())
 
 
-def test_who_looks_now_and_then_without_waiting_gets_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_looks_now_and_then_without_waiting_gets_messages(tmp_path: Path) -> None:
     async def go() -> None:
         async with staged(tmp_path) as stage, stage.consumer() as consumer:
-            hurried(consumer, monkeypatch)
             for _ in range(5):
                 assert not await consumer.poll(timeout=0)
-                await asyncio.sleep(0.1)  # a third of the time after which it hangs, twice that between two looks
+                look_late(consumer)
             await stage.publish("at last")
-            async with asyncio.timeout(20):
-                while not (batch := await consumer.poll(timeout=0)):
-                    await asyncio.sleep(0.1)
+            while not (batch := await consumer.poll(timeout=0)):
+                look_late(consumer)
+                await asyncio.sleep(0)
             assert batch.values() == [b"at last"]
 
     run(go())
@@ -1465,31 +1491,30 @@ def test_who_pauses_or_resumes_is_awake(tmp_path: Path, monkeypatch: pytest.Monk
         async with staged(tmp_path) as stage:
             await stage.publish(*numbers(0, 10))
             async with stage.consumer(prefetch=2) as consumer:
-                (message,) = await take(hurried(often(consumer), monkeypatch), 1)
+                (message,) = await take(often(consumer), 1)
                 await message.ack(wait=True)
-                await asleep(consumer)
+                await fall_asleep(consumer)
                 await asyncio.sleep(0.2)
                 beats = len(calls.beats)
                 consumer.pause()
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE_S):
                     await calls.until(lambda: len(calls.beats) > beats)
                 polls = calls.polls.total()
                 consumer.resume()
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE_S):
                     await calls.until(lambda: calls.polls.total() > polls)
 
     run(go())
 
 
-def test_who_is_forgotten_has_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_who_is_forgotten_has_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def go() -> None:
         async with staged(tmp_path) as stage:
             await stage.publish(*numbers(0, 10))
             async with stage.consumer(prefetch=2, session_timeout="1s") as consumer:
-                await take(hurried(consumer, monkeypatch), 1)
-                async with asyncio.timeout(20):
+                await take(consumer, 1)
+                await fall_asleep(consumer)
+                async with asyncio.timeout(PATIENCE_S):
                     while (await stage.client.describe_group("billing")).members:
                         await asyncio.sleep(0.05)
             assert "could not leave" not in caplog.text
@@ -1508,7 +1533,7 @@ def test_a_consumer_that_has_enough_soon_hears_what_it_is_to_give_up(
                 await stage.publish(*numbers(0, 10), partition=partition)
             async with stage.consumer(prefetch=4, session_timeout="10m") as first:
                 await take(first, 1)
-                async with asyncio.timeout(20), stage.consumer(session_timeout="10m") as second:
+                async with asyncio.timeout(PATIENCE_S), stage.consumer(session_timeout="10m") as second:
                     assert len(await take(second, 10)) == 10
 
     run(go())

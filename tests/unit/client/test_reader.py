@@ -18,6 +18,7 @@ from goqueue.model.errors import InvalidRequest, OffsetOutOfRange, Unavailable, 
 from goqueue.server.server import Server
 from tests.support.broker_server import running_server
 from tests.support.loop import run, turns
+from tests.support.patience import PATIENCE_S
 
 
 class Stage:
@@ -25,7 +26,7 @@ class Stage:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.client = AsyncClient(server.endpoints["wire"], request_timeout=10)
+        self.client = AsyncClient(server.endpoints["wire"], request_timeout=PATIENCE_S)
 
     async def publish(self, *values: str, partition: int = 0, **options: Any) -> None:
         async with self.client.producer() as producer:

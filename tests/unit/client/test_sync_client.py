@@ -18,9 +18,9 @@ import goqueue
 from goqueue.client.sync.client import Client
 from goqueue.client.sync.loop import LoopThread
 from goqueue.model.errors import InvalidRequest, RequestTimeout, Unavailable, UnknownOperation, UnknownTopic
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.misuse import Refusals, misuses
 
-PATIENCE_S = 30.0
 NOWHERE = "127.0.0.1:1"
 
 
@@ -232,13 +232,14 @@ def test_whoever_waits_hears_that_the_client_was_closed(address: str, topic: str
 
 def test_a_settlement_that_is_waited_for_ends_with_the_client(tmp_path: Path) -> None:
     with goqueue.embedded(str(tmp_path), grpc="off") as broker:
-        client = Client(broker.endpoints["wire"], request_timeout=0.2)
+        client = Client(broker.endpoints["wire"])
         client.create_topic("orders")
         with client.producer() as producer:
             producer.send("orders", "a")
         consumer = client.consumer("billing", ["orders"])
         consumer.__enter__()
         message = next(consumer)
+    consumer._core._link.endpoint = consumer._core._link.endpoint._replace(call_timeout_s=0.2)  # how long closing takes
     wait = beside(lambda: message.ack(wait=True))
     while not consumer._core._settling._under_way:  # it is tried until the broker is back
         pass
@@ -348,7 +349,11 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 """
-    assert interrupted(program(text)) == ("interrupted\n", "")
+    out, err = interrupted(program(text))
+    assert out == "interrupted\n"
+    assert [line.partition(": ")[0] for line in err.splitlines()] == [
+        "a connection failed, and is made again when it is needed"
+    ]
 
 
 def test_ctrl_c_in_a_producer_publishes_what_was_enqueued(address: str, topic: str) -> None:

@@ -14,8 +14,7 @@ from goqueue.client.sync.client import Client
 from goqueue.client.sync.consumer import Consumer, ConsumerMessage
 from goqueue.model.errors import InvalidRequest, StaleHandle, Unavailable, UnknownTopic
 from goqueue.wire.settles import Action
-
-PATIENCE_S = 30.0
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +133,10 @@ def test_what_is_given_back_comes_again(client: Client, topic: str) -> None:
 
 
 def test_what_is_extended_stays_and_what_lapsed_cannot_be(client: Client, topic: str) -> None:
-    with client.consumer(topic, [topic], visibility=0.1, max_unacked=2) as consumer:
+    with client.consumer(topic, [topic], visibility="1h", max_unacked=2) as consumer:
         first, second = take(consumer, 2)
-        first.extend(60)
+        first.extend(3600)
+        second.extend(0.001)
         (again,) = take(consumer, 1)
         assert (again.offset, again.delivery_count) == (second.offset, 2)
         with pytest.raises(StaleHandle):
@@ -228,7 +228,7 @@ def test_two_consumers_share_partitions_and_hear_of_it(client: Client, topic: st
 
     def join(who: str) -> Consumer:
         return client.consumer(
-            topic, [topic], session_timeout=1.0, on_assigned=note(who, "came"), on_revoked=note(who, "went")
+            topic, [topic], session_timeout="1h", on_assigned=note(who, "came"), on_revoked=note(who, "went")
         )
 
     with join("first") as first:
@@ -311,7 +311,7 @@ def test_a_closed_consumer_gives_nothing_more(client: Client, topic: str) -> Non
     with pytest.raises(Unavailable, match="closed"):
         next(consumer)
     with pytest.raises(Unavailable, match="closed"):
-        consumer.poll(timeout=1)
+        consumer.poll(timeout=0)
     with pytest.raises(Unavailable, match="closed before this was decided"):
         message.ack(wait=True)
 
@@ -319,7 +319,7 @@ def test_a_closed_consumer_gives_nothing_more(client: Client, topic: str) -> Non
 def test_one_that_has_not_joined_gives_nothing(client: Client, topic: str) -> None:
     consumer = client.consumer(topic, [topic])
     with pytest.raises(InvalidRequest, match="has not joined"):
-        consumer.poll(timeout=1)
+        consumer.poll(timeout=0)
     consumer.close()
 
 
@@ -337,7 +337,7 @@ def test_a_consumer_goes_on_when_the_broker_was_away(tmp_path: Path) -> None:
         client = Client(address)
         client.create_topic("orders", partitions=1)
         publish(client, "orders", *range(10))
-        consumer = client.consumer("billing", ["orders"], visibility=0.5)
+        consumer = client.consumer("billing", ["orders"], visibility=60)
         consumer.__enter__()
         for message in take(consumer, 5):
             message.ack(wait=True)

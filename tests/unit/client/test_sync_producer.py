@@ -23,8 +23,7 @@ from goqueue.model.errors import (
     UnknownTopic,
 )
 from goqueue.model.limits import KIB
-
-PATIENCE_S = 30.0
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +140,7 @@ def test_a_message_that_cannot_be_one_is_refused_at_once(client: Client, topic: 
 
 def test_without_a_broker_room_is_waited_for_and_then_it_is_full(tmp_path: Path) -> None:
     with goqueue.embedded(str(tmp_path), grpc="off") as broker:
-        client = Client(broker.endpoints["wire"], request_timeout=2)
+        client = Client(broker.endpoints["wire"])
         client.create_topic("orders", partitions=1)
         producer = client.producer(linger=60, batch_bytes=16 * KIB, buffer_bytes=64 * KIB, max_block=0.03)
         producer.send("orders", "a")
@@ -157,6 +156,7 @@ def test_without_a_broker_room_is_waited_for_and_then_it_is_full(tmp_path: Path)
     assert 30_000 < sum(sent) <= 64 * KIB
     with pytest.raises(BufferFull):
         producer.enqueue("orders", b"x" * 1000)
+    close_soon(client)
     client.close()
 
 
@@ -171,14 +171,20 @@ def test_threads_share_room_and_none_is_told_too_early_that_there_is_none(client
     assert len(values(client, topic)) == 1600
 
 
+def close_soon(client: Client) -> None:
+    """Have it not wait for long for a broker that is away."""
+    client._inner._endpoint = client._inner._endpoint._replace(call_timeout_s=0.3)
+
+
 def test_who_waits_for_room_hears_that_the_producer_was_closed(tmp_path: Path) -> None:
     outcomes: list[Outcome] = []
     with goqueue.embedded(str(tmp_path), grpc="off") as broker:
-        client = Client(broker.endpoints["wire"], request_timeout=0.3)
+        client = Client(broker.endpoints["wire"])
         client.create_topic("orders", partitions=1)
         producer = client.producer(batch_bytes=16 * KIB, buffer_bytes=32 * KIB, on_batch=outcomes.append)
         producer.send("orders", "a")
 
+    close_soon(client)
     taken: list[int] = []
 
     def fill() -> None:
@@ -204,8 +210,9 @@ def test_a_flush_raises_what_failed_once(tmp_path: Path, monkeypatch: pytest.Mon
     with goqueue.embedded(str(tmp_path), grpc="off") as broker:
         client = Client(broker.endpoints["wire"])
         client.create_topic("orders", partitions=1)
-        producer = client.producer(delivery_timeout=0.1)
+        producer = client.producer()
         producer.send("orders", "a")
+    producer._inner.sender._delivery_timeout_s = 0.1
     producer.enqueue("orders", "b")
     with pytest.raises(GoQueueError):
         producer.flush()
@@ -222,9 +229,10 @@ def test_an_error_in_the_body_comes_with_what_could_not_be_published(
     monkeypatch.setattr(sending, "SWEEP_S", 0.02)
 
     def work() -> None:
-        with client.producer(delivery_timeout=0.1) as producer:
+        with client.producer() as producer:
             with broker:
                 producer.send("orders", "a")
+            producer._inner.sender._delivery_timeout_s = 0.1
             producer.enqueue("orders", "b")
             raise ZeroDivisionError
 

@@ -28,8 +28,7 @@ from goqueue.model.errors import (
 from goqueue.server.server import Server
 from tests.support.broker_server import settings_for
 from tests.support.loop import run
-
-WAIT_S = 20
+from tests.support.patience import PATIENCE_S
 
 
 class Stage:
@@ -513,7 +512,7 @@ def test_a_commit_whose_answer_was_lost_is_asked_for_again(tmp_path: Path) -> No
 
 def test_a_commit_without_any_answer_is_in_doubt_and_the_next_is_begun_by_another(tmp_path: Path) -> None:
     async def go() -> None:
-        async with staged(tmp_path) as stage, stage.client.producer(delivery_timeout=5) as producer:
+        async with staged(tmp_path) as stage, stage.client.producer(delivery_timeout=PATIENCE_S) as producer:
             machine = stage.server.broker.transactions
             commit = machine.commit
             never = asyncio.Event()
@@ -527,7 +526,7 @@ def test_a_commit_without_any_answer_is_in_doubt_and_the_next_is_begun_by_anothe
                     machine.commit = hang  # type: ignore[method-assign]
                     producer._stage.writer._patience_s = 0.05
             machine.commit = commit  # type: ignore[method-assign]
-            producer._stage.writer._patience_s = 5
+            producer._stage.writer._patience_s = PATIENCE_S
             async with producer.transaction() as following:
                 enqueue(producer, "b")
             assert transaction.transaction_id != following.transaction_id
@@ -656,7 +655,7 @@ def test_prepared_ones_are_committed_together_once(tmp_path: Path) -> None:
 async def take(consumer: AsyncConsumer, count: int) -> list[Any]:
     found: list[Any] = []
     while len(found) < count:
-        found += await consumer.poll(count - len(found), timeout=WAIT_S)
+        found += await consumer.poll(count - len(found), timeout=PATIENCE_S)
     return found
 
 
@@ -695,7 +694,7 @@ def test_acks_of_an_aborted_one_are_delivered_again(tmp_path: Path) -> None:
             async with stage.client.consumer("g", ["orders"]) as consumer:
                 with fails(ZeroDivisionError):
                     async with producer.transaction() as transaction:
-                        await transaction.ack(await consumer.poll(2, timeout=WAIT_S))
+                        await transaction.ack(await consumer.poll(2, timeout=PATIENCE_S))
                         fail()
                 again = await take(consumer, 2)
                 assert [message.text for message in again] == ["a", "b"]
@@ -734,7 +733,7 @@ def test_an_ack_whose_answer_was_lost_counts_once(tmp_path: Path) -> None:
             enqueue(producer, "a", "b", "c")
             await producer.flush()
             async with stage.client.consumer("g", ["orders"]) as consumer:
-                batch = await consumer.poll(3, timeout=WAIT_S)
+                batch = await consumer.poll(3, timeout=PATIENCE_S)
                 member = consumer._membership.member
                 assert member is not None
                 settle, actions = member.settle, []
@@ -760,7 +759,7 @@ def test_acks_of_a_producer_that_was_fenced_off_are_refused(tmp_path: Path) -> N
         async with staged(tmp_path, partitions=1) as stage, stage.client.producer() as producer:
             await producer.send("orders", "a")
             async with stage.client.consumer("g", ["orders"]) as consumer:
-                batch = await consumer.poll(1, timeout=WAIT_S)
+                batch = await consumer.poll(1, timeout=PATIENCE_S)
                 zombie = stage.client.producer(transactional_id="t")
                 with fails(ProducerFenced):
                     async with zombie.transaction() as transaction, stage.client.producer(transactional_id="t"):

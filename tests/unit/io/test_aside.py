@@ -8,6 +8,7 @@ import pytest
 from goqueue.io.aside import Aside
 from goqueue.model.errors import DiskFull
 from tests.support.loop import run, turns
+from tests.support.patience import PATIENCE_S
 
 
 def test_work_runs_on_a_thread_of_its_own_and_its_result_comes_back() -> None:
@@ -60,7 +61,7 @@ def test_there_are_only_so_many_threads() -> None:
             with lock:
                 running += 1
                 most = max(most, running)
-            both.wait(30)
+            both.wait(PATIENCE_S)
             with lock:
                 running -= 1
 
@@ -78,7 +79,7 @@ def test_closing_waits_for_what_runs_and_drops_what_has_not_begun() -> None:
 
         def work() -> None:
             begun.set()
-            go_on.wait(30)
+            go_on.wait(PATIENCE_S)
             done.set()
 
         running = asyncio.ensure_future(aside.run(work))
@@ -106,7 +107,7 @@ def test_who_stops_waiting_does_not_stop_the_work() -> None:
 
         def work() -> None:
             begun.set()
-            go_on.wait(30)
+            go_on.wait(PATIENCE_S)
             done.set()
 
         waiting = asyncio.ensure_future(aside.run(work))

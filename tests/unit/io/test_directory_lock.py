@@ -10,6 +10,7 @@ import pytest
 
 from goqueue.io.directory_lock import DirectoryLock
 from goqueue.model.errors import DirectoryLocked
+from tests.support.patience import PATIENCE_S
 
 HOLD = """
 import sys
@@ -39,7 +40,7 @@ def path(tmp_path: Path) -> str:
 
 def try_elsewhere(path: str) -> str:
     return subprocess.run(
-        [sys.executable, "-c", TRY, path], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", TRY, path], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     ).stdout.strip()
 
 
@@ -79,7 +80,7 @@ def test_a_killed_holder_leaves_the_lock_free(path: str) -> None:
         with pytest.raises(DirectoryLocked, match=f"in use by process {holder.pid};"):
             DirectoryLock(path)
         holder.send_signal(signal.SIGKILL)
-        assert holder.wait(timeout=60) == -signal.SIGKILL
+        assert holder.wait(timeout=PATIENCE_S) == -signal.SIGKILL
     lock = DirectoryLock(path)
     assert Path(path).read_text() == f"{os.getpid()}\n"
     lock.release()

@@ -15,6 +15,7 @@ from goqueue.model.record import Record
 from goqueue.model.settings import LogSettings
 from goqueue.storage.log import Log
 from sim.disk import SimDisk
+from tests.support.patience import PATIENCE_S
 
 RESERVE = "/data/reserve"
 
@@ -271,7 +272,7 @@ def elsewhere(work: Callable[[], object]) -> None:
     """Do it in another thread, now."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(60)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive(), "it waits for what is under way here"
 
 

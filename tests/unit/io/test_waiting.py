@@ -9,6 +9,7 @@ import pytest
 
 from goqueue.base.mark import Mark
 from goqueue.io.waiting import reached, wait_for
+from tests.support.patience import PATIENCE_S
 
 
 def test_a_thread_does_not_wait_for_what_is_reached() -> None:
@@ -24,7 +25,7 @@ def test_a_thread_wakes_when_another_moves_the_mark() -> None:
 
     mover = threading.Thread(target=move)
     mover.start()
-    wait_for(mark, 3, timeout_s=30)
+    wait_for(mark, 3, timeout_s=PATIENCE_S)
     assert mark.value == 3
     mover.join()
 
@@ -39,7 +40,7 @@ def test_a_thread_gets_the_marks_failure() -> None:
     failure = ValueError("lost")
     mark.fail(failure)
     with pytest.raises(ValueError, match="lost"):
-        wait_for(mark, 1, timeout_s=30)
+        wait_for(mark, 1, timeout_s=PATIENCE_S)
 
 
 def test_a_task_wakes_when_a_thread_moves_the_mark() -> None:
@@ -50,7 +51,7 @@ def test_a_task_wakes_when_a_thread_moves_the_mark() -> None:
         await asyncio.sleep(0)
         assert not waiting.done()
         mover.start()
-        await asyncio.wait_for(waiting, 30)
+        await asyncio.wait_for(waiting, PATIENCE_S)
         mover.join()
         await reached(mark, 3)
         return mark.value
@@ -64,7 +65,7 @@ def test_a_task_gets_the_marks_failure() -> None:
         waiting = asyncio.ensure_future(reached(mark, 3))
         await asyncio.sleep(0)
         mark.fail(ValueError("lost"))
-        await asyncio.wait_for(waiting, 30)
+        await asyncio.wait_for(waiting, PATIENCE_S)
 
     with pytest.raises(ValueError, match="lost"):
         asyncio.run(wait())
@@ -129,6 +130,6 @@ def test_the_failure_of_a_mark_does_not_grow_with_each_wait() -> None:
     lengths = []
     for _ in range(50):
         with pytest.raises(ValueError, match="lost") as caught:
-            wait_for(mark, 1, timeout_s=30)
+            wait_for(mark, 1, timeout_s=PATIENCE_S)
         lengths.append(sum(1 for _ in traceback.walk_tb(caught.value.__traceback__)))
     assert lengths[-1] == lengths[0]

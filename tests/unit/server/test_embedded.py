@@ -21,6 +21,7 @@ from goqueue.model.errors import (
     UnknownTopic,
 )
 from goqueue.server.embedded import EmbeddedBroker
+from tests.support.patience import PATIENCE_S
 
 
 def names_of_threads() -> set[str]:
@@ -35,7 +36,7 @@ def fail(broker: EmbeddedBroker) -> StorageFailed:
     assert loop is not None
     assert server is not None
     loop.call_soon_threadsafe(server.broker.report_failure, failure)
-    thread.join(30)
+    thread.join(PATIENCE_S)
     return failure
 
 
@@ -159,7 +160,7 @@ def test_calls_come_from_any_thread(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE_S)
         assert sorted(offsets) == list(range(80))
 
 
@@ -169,7 +170,7 @@ def test_calls_under_way_when_it_closes_end_in_a_reply_or_in_one_of_our_errors(t
     busy = threading.Barrier(5)
 
     def publish() -> None:
-        busy.wait(30)
+        busy.wait(PATIENCE_S)
         try:
             while True:
                 stored.append(broker.call("publish", topic="orders", value="x", acks="all")["offset"])
@@ -181,9 +182,9 @@ def test_calls_under_way_when_it_closes_end_in_a_reply_or_in_one_of_our_errors(t
         threads = [threading.Thread(target=publish) for _ in range(4)]
         for thread in threads:
             thread.start()
-        busy.wait(30)
+        busy.wait(PATIENCE_S)
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert len(endings) == 4
     assert {type(ending) for ending in endings} <= {LogClosed, Draining, Unavailable}
     with goqueue.embedded(str(tmp_path)) as broker:

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
+
 _SCRIPT = """
 import resource, sys
 from goqueue.server.memory import keep_freed_memory
@@ -24,7 +26,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before.ru_minflt)
 def _faults(how: str) -> int:
     """Page faults of a process that takes and frees 4 MB again and again."""
     command = [sys.executable, "-c", _SCRIPT, how]
-    return int(subprocess.run(command, env={}, capture_output=True, text=True, timeout=60, check=True).stdout)
+    return int(subprocess.run(command, env={}, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators have other habits")

@@ -15,11 +15,11 @@ from goqueue.model.errors import LogClosed, StorageFailed, Unavailable
 from goqueue.model.settings import Fsync, LogSettings
 from goqueue.storage.driver import SyncDriver
 from goqueue.storage.log import Log
+from tests.support.patience import PATIENCE_S
 from tests.unit.storage.disks import Operation, WatchedDisk
 from tests.unit.storage.logs import message, offsets, open_log, put, read_all
 
 EVERY = LogSettings(segment_bytes=4096, fsync=Fsync.EVERY)
-PATIENCE_S = 20
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from goqueue.storage.log import Log
 from goqueue.storage.segment import Segment
 from goqueue.storage.state import LeaderEpoch
 from goqueue.storage.views import View
+from tests.support.patience import PATIENCE_S
 from tests.unit.storage.disks import CHANGES, Operation, Stopped, WatchedDisk, at_most, once, stop_at
 from tests.unit.storage.logs import (
     SMALL,
@@ -459,7 +460,7 @@ def look_up_at(step: int, directory: Path, monkeypatch: pytest.MonkeyPatch) -> i
             left -= 1
             if left == 0:
                 held.set()
-                go_on.wait(30)
+                go_on.wait(PATIENCE_S)
         return trace
 
     def append() -> None:
@@ -1034,7 +1035,7 @@ def test_a_reader_in_the_middle_of_a_look_up_is_told_that_the_log_is_gone(tmp_pa
 
         def begin(remover: threading.Thread = remover, stopped: threading.Event = stopped) -> None:
             remover.start()
-            assert stopped.wait(20)
+            assert stopped.wait(PATIENCE_S)
 
         disk.operations.clear()
         disk.before = once(lambda _, number=number, disk=disk: len(disk.operations) > number, begin)  # type: ignore[misc]
@@ -1045,7 +1046,7 @@ def test_a_reader_in_the_middle_of_a_look_up_is_told_that_the_log_is_gone(tmp_pa
             pass
         if not stopped.is_set():
             break
-        remover.join(20)
+        remover.join(PATIENCE_S)
         assert list(directory.iterdir()) == []
         assert disk.open_count == 0
     assert number > 5

@@ -19,6 +19,7 @@ from goqueue.storage.cleaner import clean
 from goqueue.storage.files import OpenFiles
 from goqueue.storage.log import Log
 from goqueue.storage.reading import Chunk
+from tests.support.patience import PATIENCE_S
 from tests.unit.storage.disks import WatchedDisk, at_most
 from tests.unit.storage.logs import (
     T0,
@@ -143,7 +144,6 @@ def by_time(log: Log) -> Callable[[], None]:
     return look
 
 
-@pytest.mark.timeout(120)
 def test_readers_beside_a_writer_see_whole_records_and_all_of_them(tmp_path: Path) -> None:
     log = open_log(tmp_path, LogSettings(segment_bytes=16_384, index_interval_bytes=512))
     crew = Crew()
@@ -157,7 +157,6 @@ def test_readers_beside_a_writer_see_whole_records_and_all_of_them(tmp_path: Pat
     assert exact == [block * PER_BLOCK for block in range(BLOCKS)]
 
 
-@pytest.mark.timeout(120)
 def test_readers_beside_a_writer_and_a_cleaner_see_no_wrong_record(tmp_path: Path) -> None:
     """Few open files and hardly any memory, so that handles and indexes are dropped under the readers."""
     disk = WatchedDisk()
@@ -187,7 +186,6 @@ def test_readers_beside_a_writer_and_a_cleaner_see_no_wrong_record(tmp_path: Pat
     assert disk.open_count == 0
 
 
-@pytest.mark.timeout(120)
 def test_readers_beside_retention_only_lose_the_oldest(tmp_path: Path) -> None:
     log = open_log(tmp_path, LogSettings(segment_bytes=8192, index_interval_bytes=512, retention_bytes=30_000))
     crew = Crew()
@@ -341,7 +339,7 @@ def truncate_at(
 
     reader = threading.Thread(target=work, daemon=True)
     reader.start()
-    reader.join(20)
+    reader.join(PATIENCE_S)
     assert outcome, f"truncated at step {step}, the read does not end"
     if left > 0:
         return outcome[0], False
@@ -349,7 +347,6 @@ def truncate_at(
     return outcome[0], True
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("again", [0, 20, 60])
 @pytest.mark.parametrize("offset", [20, 50, 80])
 @pytest.mark.parametrize("segment_bytes", [4096, 1 << 20])

@@ -26,6 +26,7 @@ from goqueue.storage.store import SIDECAR, Store, is_sidecar, log_directory, log
 from goqueue.storage.verify import verify
 from goqueue.storage.views import View
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.patience import PATIENCE_S
 from tests.unit.storage.disks import WatchedDisk, once
 from tests.unit.storage.logs import T0, fill, message, offsets, open_descriptors, put, read_all, value
 
@@ -93,11 +94,13 @@ def test_a_second_store_on_the_same_directory_is_refused_until_the_first_closes(
     with pytest.raises(DirectoryLocked, match=f"{tmp_path} is in use by process {os.getpid()};"):
         Store(str(tmp_path))
     script = "import sys; from goqueue.storage.store import Store; Store(sys.argv[1]).close()"
-    refused = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    refused = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert refused.returncode != 0
     assert "DirectoryLocked" in refused.stderr
     store.close()
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=PATIENCE_S)
 
 
 def test_a_refused_store_leaves_no_thread_behind(tmp_path: Path) -> None:
@@ -112,7 +115,7 @@ def test_the_store_makes_appends_durable_by_itself(tmp_path: Path) -> None:
     with Store(str(tmp_path)) as store:
         log = store.open_log("a", LogSettings(fsync=Fsync.EVERY))
         put(log, message(0))
-        wait_for(log.durable, 1, timeout_s=60)
+        wait_for(log.durable, 1, timeout_s=PATIENCE_S)
         assert log.durable.value == 1
 
 
@@ -174,8 +177,8 @@ def test_two_threads_that_open_one_name_get_the_same_log(tmp_path: Path) -> None
             lambda done: done.path.endswith("/log.state.tmp") and threading.current_thread() is first, overtake
         )
         first.start()
-        first.join(30)
-        second.join(30)
+        first.join(PATIENCE_S)
+        second.join(PATIENCE_S)
         disk.before = None
         assert set(found) == {"first", "second"}
         assert found["first"] is found["second"] is store.open_log("x")
@@ -460,16 +463,16 @@ def test_a_log_is_removed_while_another_thread_appends_and_waits(tmp_path: Path)
             def publish(log: Log = log, first: threading.Event = first, ended: list[type[Exception]] = ended) -> None:
                 try:
                     while True:
-                        wait_for(log.durable, put(log, message(0)).next_offset, 60)
+                        wait_for(log.durable, put(log, message(0)).next_offset, PATIENCE_S)
                         first.set()
                 except (LogClosed, TimeoutError) as error:
                     ended.append(type(error))
 
             writer = threading.Thread(target=publish, daemon=True)
             writer.start()
-            assert first.wait(60)
+            assert first.wait(PATIENCE_S)
             store.remove_log(f"a/{number}")
-            writer.join(60)
+            writer.join(PATIENCE_S)
             assert ended == [LogClosed]
             assert list((tmp_path / "logs").iterdir()) == []
     assert failures == []
@@ -496,14 +499,14 @@ class Rounds:
 
             def begin() -> None:
                 remover.start()
-                assert stopped.wait(60)
+                assert stopped.wait(PATIENCE_S)
 
             disk.operations.clear()
             disk.before = once(lambda _: len(disk.operations) > at, begin)
             report = clean(log, T0 + 1000)
             self.reached = stopped.is_set()
             if self.reached:
-                remover.join(60)
+                remover.join(PATIENCE_S)
                 assert store.log_names() == []
                 assert not list(Path(f"{self.root}/{at}/logs").iterdir())
         assert disk.open_count == 0
@@ -539,7 +542,7 @@ def test_a_log_opens_while_the_last_one_beside_it_is_removed(tmp_path: Path) -> 
 
             def begin(opener: threading.Thread = opener, asked: threading.Event = asked) -> None:
                 opener.start()
-                assert asked.wait(60)
+                assert asked.wait(PATIENCE_S)
 
             disk.operations.clear()
             remover = threading.current_thread()
@@ -553,7 +556,7 @@ def test_a_log_opens_while_the_last_one_beside_it_is_removed(tmp_path: Path) -> 
             disk.before = None
             if not asked.is_set():
                 break
-            opener.join(60)
+            opener.join(PATIENCE_S)
             fill(opened[0], 3)
             assert store.log_names() == ["a/b/1"]
         with Store(f"{tmp_path}/{at}") as store:
@@ -583,7 +586,7 @@ def test_two_threads_may_remove_and_open_the_same_names_for_long(tmp_path: Path)
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE_S)
         for number in range(3):
             store.remove_log(f"a/b/{number}")
     assert errors == []

@@ -14,6 +14,7 @@ import pytest
 
 from goqueue.model.errors import Conflict, DamagedState, InvalidRequest, Unavailable
 from goqueue.spark.pipelines.state import STATUS, known_runs, opened, read_status, run_name
+from tests.support.patience import PATIENCE_S
 
 OPTIONS = {"topic": "orders"}
 
@@ -121,11 +122,11 @@ def test_a_run_that_starts_while_somebody_looks_is_not_refused(tmp_path: Path, m
                 tried.set()
         if how & fcntl.LOCK_SH and starting.ident is None:
             starting.start()
-            assert tried.wait(10)
+            assert tried.wait(PATIENCE_S)
 
     monkeypatch.setattr(fcntl, "flock", flock_with_a_start_in_between)
     looked = read_status(path)
-    starting.join(10)
+    starting.join(PATIENCE_S)
     assert looked is not None
     assert (looked.state, states) == ("killed", ["running"])
 

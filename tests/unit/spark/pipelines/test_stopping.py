@@ -4,6 +4,7 @@ import signal
 import threading
 
 from goqueue.spark.pipelines.stopping import Stopping
+from tests.support.patience import PATIENCE_S
 
 
 def test_the_first_signal_asks_for_the_end() -> None:
@@ -13,9 +14,9 @@ def test_the_first_signal_asks_for_the_end() -> None:
         stopping.instead(stopped.set)
         assert not stopping.is_asked
         signal.raise_signal(signal.SIGTERM)
-        assert stopped.wait(10)
+        assert stopped.wait(PATIENCE_S)
         assert (stopping.is_asked, stopping.number) == (True, signal.SIGTERM)
-        assert stopping.wait(10)
+        assert stopping.wait(PATIENCE_S)
     assert signal.getsignal(signal.SIGTERM) is before
 
 

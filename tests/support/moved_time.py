@@ -1,7 +1,7 @@
 """Time that a test moves on: for a broker's monotonic clock and for the timers of the loop it runs on, together."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -30,6 +30,15 @@ class MovedTime:
     def move(self, by_ms: int) -> None:
         """Timers that fall due meanwhile fire in the next turn of the loop."""
         self._loop.moved_ms += by_ms
+
+
+async def when_late(waiting: Awaitable[T], is_so: Callable[[], object], by_ms: int) -> T:
+    """What comes of something that has waited for so long from when something else is so."""
+    task = asyncio.ensure_future(waiting)
+    while not is_so():
+        await asyncio.sleep(0)
+    MovedTime().move(by_ms)
+    return await task
 
 
 def run_timed(work: Coroutine[Any, Any, T]) -> T:
