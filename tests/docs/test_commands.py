@@ -48,7 +48,6 @@ NOT_RUN_HERE = {
 # Modules of this repository that a document runs with `python -m`; of these only `--help` is run.
 MODULES_NOT_RUN_HERE = {
     "sim": "simulates for minutes",
-    "busy": "keeps a machine busy for minutes",
     "bench": "measures for minutes",
     "tests.chaos.kill": "kills for minutes",
     "tests.chaos.broker_kill": "kills for minutes",
@@ -85,14 +84,14 @@ serve() {{
         export GOQUEUE_GRPC_ADDR=127.0.0.1:0
         exec make --no-print-directory -C "{root}" -o "{venv}/.goqueue-run" VENV="{venv}" DATA_DIR="$SCRATCH/data" run
     ) &
-    for _ in $(seq 600); do [ -e "$SCRATCH/data/endpoints.json" ] && return; sleep 0.1; done
+    while kill -0 $! 2>/dev/null; do [ -e "$SCRATCH/data/endpoints.json" ] && return; sleep 0.1; done
     echo "the broker did not get ready"; return 1
 }}
 curl() {{
     local argument arguments=() http
     http=$(command python -c 'import json, sys; print(json.load(sys.stdin)["http"])' <"$SCRATCH/data/endpoints.json")
     for argument in "$@"; do arguments+=("${{argument//127.0.0.1:8080/$http}}"); done
-    command curl --silent --show-error --fail-with-body --max-time 30 "${{arguments[@]}}"
+    command curl --silent --show-error --fail-with-body "${{arguments[@]}}"
 }}
 # The commands that talk to a broker find the one that was started here. They are loaded ahead: there are many of them.
 goqueue-cli() {{
