@@ -4,6 +4,7 @@ Each has a broker of its own. What other tests notice of the slow one: until it 
 how long they may take end after 5 s.
 """
 
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -71,15 +72,19 @@ def writing_slowly(spark: SparkSession, folder: Path) -> Iterator[Slow]:
             raise
         finally:
             spark.conf.unset(_ROWS_AT_ONCE)
-        undone = pool.submit(_undo_when_begun, patched, desk.wire, query)
+        over = threading.Event()
+        undone = pool.submit(_undo_when_begun, patched, desk.wire, str(query.id), over)
         yield Slow(desk, query, usual)
         query.stop()
+        over.set()
         undone.result()
 
 
-def _undo_when_begun(patched: pytest.MonkeyPatch, wire: str, query: StreamingQuery) -> None:
-    """Transactions of other tests may take longer."""
-    with goqueue.Client(wire) as client:
-        while query.isActive and all(each.name != str(query.id) for each in client.transactions().transactions):
-            time.sleep(0.05)
-    patched.undo()
+def _undo_when_begun(patched: pytest.MonkeyPatch, wire: str, name: str, over: threading.Event) -> None:
+    """Transactions of other tests may take longer. Java is not asked for the query: it would be from another thread."""
+    try:
+        with goqueue.Client(wire) as client:
+            while not over.is_set() and all(each.name != name for each in client.transactions().transactions):
+                time.sleep(0.05)
+    finally:
+        patched.undo()
