@@ -230,13 +230,13 @@ def test_a_read_that_finds_no_room_is_told_so_and_publishing_goes_on(
         async with watched_server(tmp_path) as server:
             replies = server.broker.replies
             await ask(server, post("/topics", ORDERS))
-            assert replies.try_take(replies.limit)
+            full = replies.take_anyway(replies.limit)
             for _ in range(3):
                 (answer,) = await ask(server, request("GET", "/topics/orders/messages"))
                 assert (answer.status, answer.body["code"], answer.body["retriable"]) == (429, "busy", True)
             assert (await ask(server, post("/topics/orders/publish", {"value": "x"})))[0].status == 200
             assert replies.held == replies.limit
-            replies.give(replies.limit)
+            full.give()
             assert (await ask(server, request("GET", "/topics/orders/messages")))[0].status == 200
 
     run(scenario())
@@ -251,14 +251,14 @@ def test_a_body_waits_for_room_and_is_then_taken_once(tmp_path: Path, pieces: in
         async with watched_server(tmp_path) as server:
             requests = server.broker.requests
             await ask(server, post("/topics", ORDERS))
-            assert requests.try_take(requests.limit)
+            full = requests.take_anyway(requests.limit)
             async with Peer(server.endpoints["http"]) as peer:
                 size = -(-len(LARGE) // pieces)
                 sending = asyncio.ensure_future(send_in_pieces(peer, LARGE, size))
                 await until(lambda: any(one._waits_for_room for one in connections(server)))
                 assert await is_served(server)
                 assert messages_in(server) == 0
-                requests.give(requests.limit)
+                full.give()
                 await sending
                 assert (await one_answer(peer)).status == 200
                 await peer.send(LARGE)
@@ -285,7 +285,7 @@ def test_a_body_that_finds_no_room_is_refused_once_and_nothing_behind_it_is_done
         async with watched_server(tmp_path) as server:
             requests = server.broker.requests
             await ask(server, post("/topics", ORDERS))
-            assert requests.try_take(requests.limit)
+            full = requests.take_anyway(requests.limit)
             for body in (small, LARGE):
                 async with Peer(server.endpoints["http"]) as peer:
                     await peer.send(body + behind)
@@ -294,7 +294,7 @@ def test_a_body_that_finds_no_room_is_refused_once_and_nothing_behind_it_is_done
                     assert await peer.read_to_the_end() == b""
                 assert await is_served(server)
             assert messages_in(server) == 0
-            requests.give(requests.limit)
+            full.give()
             assert (await ask(server, LARGE))[0].status == 200
 
     run(scenario())
@@ -306,13 +306,13 @@ def test_a_client_that_leaves_while_its_body_waits_for_room_leaves_nothing_behin
             requests = server.broker.requests
             await ask(server, post("/topics", ORDERS))
             taken = requests.limit - limits.MIB
-            assert requests.try_take(taken)
+            full = requests.take_anyway(taken)
             async with Peer(server.endpoints["http"]) as peer:
                 sending = asyncio.ensure_future(peer.send(post("/topics/orders/publish", {"value": "x" * 4_000_000})))
                 await until(lambda: any(one._waits_for_room for one in connections(server)))
                 sweep(server, after_s=http_connection._IDLE_S + 1)
                 await asyncio.gather(sending, return_exceptions=True)
-            requests.give(taken)
+            full.give()
             assert messages_in(server) == 0
             assert await is_served(server)
 

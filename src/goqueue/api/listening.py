@@ -5,11 +5,11 @@ One sweep finds whoever does not get on; there are no timers per connection.
 
 import asyncio
 import socket
-from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Any, Final, Protocol, TypeVar, cast
 
+from goqueue.broker.admission import Ticket
 from goqueue.model import limits
 from goqueue.telemetry import logs
 
@@ -135,18 +135,14 @@ class ClientConnection(asyncio.BaseProtocol, Connection):
         """When the client last stopped taking replies."""
         self._left = 0
         """Bytes it had not taken when it was last looked at."""
-        self._untaken = 0
-        """Bytes reserved for replies that it has not taken."""
+        self._untaken: list[Ticket] = []
+        """For replies that it has not taken."""
         self._sent = 0
         """Bytes given to the transport, all in all."""
         self._unsure: list[tuple[int, Undo]] = []
         """Replies to undo unless they leave the buffer: each with where it ends among the bytes sent."""
         self._parked: set[asyncio.Task[Any]] = set()
         """Work that waits, and ends when the client leaves."""
-
-    @abstractmethod
-    def release(self, size: int) -> None:
-        """Give back bytes that were reserved for replies."""
 
     # --- what asyncio calls
 
@@ -217,16 +213,17 @@ class ClientConnection(asyncio.BaseProtocol, Connection):
         for _, undo in unsure:
             _take_back(undo)
 
-    def _hold(self, size: int) -> None:
-        """Bytes reserved for a reply that was just written: given back once the client has taken it."""
+    def _hold(self, room: Ticket) -> None:
+        """Room for a reply that was just written: given back once the client has taken it."""
         if self._write_paused:
-            self._untaken += size
+            self._untaken.append(room)
         else:
-            self.release(size)
+            room.give()
 
     def _all_taken(self) -> None:
-        untaken, self._untaken = self._untaken, 0
-        self.release(untaken)
+        untaken, self._untaken = self._untaken, []
+        for room in untaken:
+            room.give()
 
     # --- waiting
 

@@ -112,11 +112,11 @@ class Operation(NamedTuple):
             raise refuse(error, self.request) from None
         if self.park is not None:
             path["parked"] = await self.park(service, request, **path)
-        await service.broker.replies.take(self.reply_bytes, timeout_s=limits.ADMISSION_WAIT_S)
+        room = await service.broker.replies.take(self.reply_bytes, timeout_s=limits.ADMISSION_WAIT_S)
         try:
             reply: shapes.Reply = await self.handler(service, request, **path)
         finally:
-            service.broker.replies.give(self.reply_bytes)
+            room.give()
         return reply
 
 

@@ -38,7 +38,13 @@ class Client:
         """Whether it can be written to; None: it just does not read."""
         self.stuck: asyncio.Future[None] | None = None
 
+        self.over = False
+        """Whether its handler has returned. Asked for anything from then on, the library crashes the process."""
+        self.touched: list[str] = []
+        """What it was asked for all the same."""
+
     async def write(self, data: bytes) -> None:
+        self._touch("write")
         if self.stuck is not None:
             await self.stuck
         if not self.takes:
@@ -46,16 +52,24 @@ class Client:
         self.written.append(data)
 
     async def read(self) -> Any:
+        self._touch("read")
         return await self.requests.get()
 
     def peer(self) -> str:
+        self._touch("peer")
         return "ipv4:192.0.2.1:7"
 
     def cancelled(self) -> bool:
+        self._touch("cancelled")
         return self.vanished
 
     async def abort(self, code: grpc.StatusCode, details: str, trailing: Any) -> None:
+        self._touch("abort")
         raise Ended(code.name, details)
+
+    def _touch(self, what: str) -> None:
+        if self.over:
+            self.touched.append(what)
 
 
 class Door:
@@ -67,16 +81,36 @@ class Door:
         self.held = Held(found.broker.replies)
         self._calls = Calls(found.service, self.held)
         self._handlers: dict[str, Any] = self._calls.handlers()
+        self._clients: list[Client] = []
 
     def begin(self, operation: str, client: Client, **fields: Any) -> Awaitable[Any]:
         handler = self._handlers[rpc_name(operation)]
         behaviour: Callable[..., Awaitable[Any]] = handler.unary_unary or handler.unary_stream
-        body = getattr(pb, request_name(operation))(**fields).SerializeToString()
-        return behaviour(body, client)
+        return self._serve(behaviour, getattr(pb, request_name(operation))(**fields).SerializeToString(), client)
+
+    def subscribe(self, client: Client) -> Awaitable[Any]:
+        return self._serve(SubscribeStreams(self.service, self.held).serve, None, client)
+
+    def publish(self, client: Client) -> Awaitable[Any]:
+        return self._serve(PublishStreams(self.service, self.held).serve, None, client)
+
+    async def _serve(self, behaviour: Callable[..., Awaitable[Any]], request: Any, client: Client) -> Any:
+        self._clients.append(client)
+        try:
+            return await behaviour(request, client)
+        finally:
+            client.over = True
 
     async def poll(self, client: Client, member: str, timeout: str = "0s") -> Any:
         await self.begin("poll", client, group="g", member_id=member, timeout=timeout)
         return pb.Polled.FromString(client.written[-1])
+
+    async def given_up(self, operation: str) -> None:
+        """Until a call has ended for us, whatever its client does."""
+        counted = self.service.requests.meters("grpc", operation).codes
+        async with asyncio.timeout(PATIENCE_S):
+            while not counted.counts:
+                await asyncio.sleep(0.001)
 
     async def finish(self) -> None:
         """Until nothing goes on, also not without its client."""
@@ -84,7 +118,9 @@ class Door:
             await asyncio.sleep(0)
 
     def check_nothing_is_held(self) -> None:
-        assert (self.broker.requests.held, self.broker.replies.held) == (0, 0)
+        budgets = self.broker.requests, self.broker.replies
+        assert [(budget.held, budget.reclaim()) for budget in budgets] == [(0, 0), (0, 0)]
+        assert [client.touched for client in self._clients if client.touched] == []
 
 
 @asynccontextmanager
@@ -137,11 +173,13 @@ def test_a_reply_that_is_not_taken_is_undone_and_counts_for_as_long_as_it_is_her
         async with opened(tmp_path, "1") as (door, member):
             slow = Client()
             slow.stuck = asyncio.get_running_loop().create_future()
-            with pytest.raises(asyncio.CancelledError):
-                await door.poll(slow, member)
+            polling = asyncio.ensure_future(door.poll(slow, member))
+            await door.given_up("poll")
+            assert not polling.done(), "it hears of that when it reads"
             assert door.broker.replies.held == BY_NAME["poll"].reply_bytes
             slow.stuck.set_result(None)
-            await turns()
+            with pytest.raises(Ended, match="DEADLINE_EXCEEDED"):
+                await polling
             door.check_nothing_is_held()
             assert len((await door.poll(Client(), member)).messages) == 1
 
@@ -151,9 +189,10 @@ def test_a_reply_that_is_not_taken_is_undone_and_counts_for_as_long_as_it_is_her
 def test_a_request_that_is_too_large_is_refused_whatever_else_is_in_flight(tmp_path: Path) -> None:
     async def body() -> None:
         async with opened(tmp_path) as (door, _):
-            door.broker.requests.take_anyway(door.broker.requests.limit)
+            full = door.broker.requests.take_anyway(door.broker.requests.limit)
             with pytest.raises(Ended, match="at most"):
                 await door.begin("ack", Client(), receipt_handles=["x" * limits.MAX_SMALL_BODY_BYTES])
+            full.give()
 
     run(body())
 
@@ -165,11 +204,11 @@ def test_a_large_request_does_not_wait_for_room_and_a_small_one_needs_none(
 
     async def body() -> None:
         async with opened(tmp_path) as (door, _):
-            door.broker.requests.take_anyway(door.broker.requests.limit)
+            full = door.broker.requests.take_anyway(door.broker.requests.limit)
             with pytest.raises(Ended, match="RESOURCE_EXHAUSTED"):
                 await door.begin("publish", Client(), topic="orders", value=b"x" * (limits.SMALL_JSON_BYTES + 1))
             await door.begin("publish", Client(), topic="orders", value=b"x")
-            door.broker.requests.give(door.broker.requests.limit)
+            full.give()
             door.check_nothing_is_held()
 
     run(body())
@@ -182,7 +221,7 @@ def test_calls_that_wait_are_so_many_and_others_go_on(tmp_path: Path, monkeypatc
         async with opened(tmp_path) as (door, member):
             first = asyncio.ensure_future(door.poll(Client(), member, "30s"))
             await turns()
-            for work in (door.poll(Client(), member), PublishStreams(door.service, door.held).serve(None, Client())):  # type: ignore[arg-type]
+            for work in (door.poll(Client(), member), door.publish(Client())):
                 with pytest.raises(Ended, match="RESOURCE_EXHAUSTED"):
                     await work
             await door.begin("health", Client())
@@ -283,9 +322,8 @@ def test_a_bug_is_told_and_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.M
 def test_a_subscriber_that_does_not_read_holds_one_batch_at_most(tmp_path: Path) -> None:
     async def body() -> None:
         async with opened(tmp_path, *(str(number) for number in range(50))) as (door, member):
-            streams = SubscribeStreams(door.service, door.held)
             client = Client()
-            serving = asyncio.ensure_future(streams.serve(None, client))  # type: ignore[arg-type]
+            serving = asyncio.ensure_future(door.subscribe(client))
             subscription = {"group": "g", "member_id": member, "max_messages": 5, "max_bytes": 1000}
             client.requests.put_nowait(pb.SubscribeRequest(subscription=subscription).SerializeToString())
             while not client.written:
@@ -334,10 +372,15 @@ def test_a_publisher_that_reads_nothing_does_not_keep_its_stream(
             for _ in range(count):
                 client.requests.put_nowait(sent)
             client.requests.put_nowait(grpc.aio.EOF)
+            serving = asyncio.ensure_future(door.publish(client))
+            while not door.held.busy:
+                await asyncio.sleep(0)
             async with asyncio.timeout(PATIENCE_S):
-                with pytest.raises(asyncio.CancelledError):
-                    await PublishStreams(door.service, door.held).serve(None, client)  # type: ignore[arg-type]
-            assert not door.held.busy
+                await door.finish()
+            client.stuck.set_result(None)
+            with pytest.raises(Ended, match="not taken in time"):
+                await serving
+            door.check_nothing_is_held()
 
     run(body())
 
@@ -354,13 +397,16 @@ def test_a_door_that_closes_does_not_wait_for_who_does_not_read(
             sent = pb.PublishFrame(topic="orders", messages=[pb.Message(value=b"1")]).SerializeToString()
             for _ in range(300):
                 client.requests.put_nowait(sent)
-            serving = asyncio.ensure_future(PublishStreams(door.service, door.held).serve(None, client))  # type: ignore[arg-type]
+            serving = asyncio.ensure_future(door.publish(client))
             await turns(1000)
             door.held.drain()
             async with asyncio.timeout(PATIENCE_S):
-                await asyncio.wait((serving,))
-            assert serving.cancelled()
-            assert not door.held.busy
+                await door.finish()
+            client.takes = False
+            client.stuck.set_result(None)
+            with pytest.raises(Ended, match=r"DEADLINE_EXCEEDED|UNAVAILABLE"):
+                await serving
+            door.check_nothing_is_held()
 
     run(body())
 
@@ -369,7 +415,7 @@ def test_what_a_subscriber_asks_for_counts_while_it_is_done(tmp_path: Path) -> N
     async def body() -> None:
         async with opened(tmp_path) as (door, member):
             client = Client()
-            serving = asyncio.ensure_future(SubscribeStreams(door.service, door.held).serve(None, client))  # type: ignore[arg-type]
+            serving = asyncio.ensure_future(door.subscribe(client))
             client.requests.put_nowait(
                 pb.SubscribeRequest(subscription={"group": "g", "member_id": member}).SerializeToString()
             )
@@ -383,11 +429,11 @@ def test_what_a_subscriber_asks_for_counts_while_it_is_done(tmp_path: Path) -> N
             client.stuck.set_result(None)
             await turns(50)
             assert door.broker.requests.held == 0
-            door.broker.requests.take_anyway(door.broker.requests.limit)
+            full = door.broker.requests.take_anyway(door.broker.requests.limit)
             client.requests.put_nowait(asked)
             with pytest.raises(Ended, match="RESOURCE_EXHAUSTED"):
                 await serving
-            assert door.broker.requests.held == door.broker.requests.limit
+            assert door.broker.requests.held == full.size == door.broker.requests.limit
 
     run(body())
 
@@ -403,7 +449,7 @@ def test_a_client_that_vanished_is_told_from_one_that_ended_however_late_that_is
             client.requests.put_nowait(pb.SubscribeRequest(subscription={"join": join}).SerializeToString())
             client.requests.put_nowait(grpc.aio.EOF)
             client.vanished = vanished
-            await SubscribeStreams(door.service, door.held).serve(None, client)  # type: ignore[arg-type]
+            await door.subscribe(client)
             assert len(door.broker.groups.machine.by_name["others"].members) == vanished
 
     run(body())

@@ -168,8 +168,9 @@ def test_what_is_large_has_reserved_bytes_or_can_be_undone_does_not_wait_for_oth
             connection._gathered = []
             connection.send(WAIT, 1, b"small")
             connection.send(WAIT, 2, bytes(2 * limits.KIB))
-            assert connection.try_reserve(10)
-            connection.send(WAIT, 3, b"reserved", reserved=10)
+            room = connection.try_reserve(10)
+            assert room is not None
+            connection.send(WAIT, 3, b"reserved", room=room)
             connection.send(WAIT, 4, b"undone", undo=lambda: None)
             assert [(await read_reply(client.peer)).correlation for _ in range(3)] == [2, 3, 4]
             assert connection._own.held == 0

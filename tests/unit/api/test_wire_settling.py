@@ -14,6 +14,7 @@ from goqueue.api.service import Service
 from goqueue.api.wire import polling
 from goqueue.api.wire.connection import wire_meters
 from goqueue.api.wire.requests import Requests
+from goqueue.broker.admission import NOTHING, Admission, Ticket
 from goqueue.broker.poll import Polled
 from goqueue.model import limits
 from goqueue.model.errors import DiskFull
@@ -53,40 +54,44 @@ class StandIn:
         self.sent: list[Sent] = []
         self.spawned: list[asyncio.Task[None]] = []
         self.pending = 0
-        self.held = 0
-        self.reserved = 0
+        self.requests = Admission(limits.MAX_CONNECTION_BYTES)
+        self.replies = Admission(limits.MAX_CONNECTION_BYTES)
         self.has_room = True
 
-    def begin(self, size: int = 0) -> None:
+    @property
+    def held(self) -> int:
+        return self.requests.held
+
+    @property
+    def reserved(self) -> int:
+        return self.replies.held
+
+    def begin(self, size: int = 0) -> Ticket:
         self.pending += 1
-        self.held += size
+        return self.requests.take_anyway(size)
 
-    def end(self, size: int = 0) -> None:
+    def end(self, held: Ticket = NOTHING) -> None:
         self.pending -= 1
-        self.held -= size
+        held.give()
 
-    def try_reserve(self, size: int) -> bool:
-        self.reserved += size if self.has_room else 0
-        return self.has_room
+    def try_reserve(self, size: int) -> Ticket | None:
+        return self.replies.try_take(size) if self.has_room else None
 
-    async def reserve(self, size: int) -> None:
+    async def reserve(self, size: int) -> Ticket:
         raise NotImplementedError
-
-    def release(self, size: int) -> None:
-        self.reserved -= size
 
     def send(
         self,
         operation: int,
         correlation: int,
         *parts: Bytes,
-        reserved: int = 0,
+        room: Ticket = NOTHING,
         status: int = frames.OK,
         undo: Undo | None = None,
     ) -> None:
         assert (operation, undo) == (SETTLE_BLOCK, None)
-        self.sent.append(Sent(correlation, b"".join(parts), status, reserved))
-        self.release(reserved)
+        self.sent.append(Sent(correlation, b"".join(parts), status, room.size))
+        room.give()
 
     def spawn(self, work: Coroutine[Any, Any, None], *, parked: bool = False) -> None:
         assert not parked, "it is finished for its own sake"

@@ -14,12 +14,14 @@ from typing import Any, Final
 import grpc
 from google.protobuf.message import DecodeError
 
-from goqueue.api.grpc.failures import Context, Handler, refuse, refuse_bug
+from goqueue.api.grpc.caller import Caller, Context
+from goqueue.api.grpc.failures import Handler, refuse, refuse_bug
 from goqueue.api.grpc.held import Held, forget, log
 from goqueue.api.grpc.schema import request_name, rpc_name
 from goqueue.api.grpc.translating import pb, read_request, write_reply
 from goqueue.api.operations import OPERATIONS, Operation
 from goqueue.api.service import Service
+from goqueue.broker.admission import NOTHING, Admission, Ticket
 from goqueue.broker.broker import Broker
 from goqueue.model import limits
 from goqueue.model.errors import Busy, GoQueueError, InvalidRequest
@@ -44,22 +46,22 @@ class Calls:
         meters = self._service.requests.meters(DOOR, operation.name)
 
         async def answer(body: bytes, context: Context) -> Any:
-            begun = perf_counter()
-            call = Call(self._service, operation, self._held, context)
-            outcome = "cancelled"
-            try:
-                told = await call.deliver(await self._finish(call, body))
-                outcome = "ok"
-                return told
-            except GoQueueError as error:
-                outcome = error.code
-                await refuse(context, error, behind=self._held.unread(context))
-            except Exception as error:
-                outcome = GoQueueError.code
-                log.error("a request broke", operation=operation.name, error=error)
-                await refuse_bug(context, behind=self._held.unread(context))
-            finally:
-                meters.done(outcome, perf_counter() - begun)
+            begun, outcome = perf_counter(), "cancelled"
+            failure: GoQueueError | None = None
+            async with self._held.caller(context) as caller:
+                call = Call(self._service, operation, self._held, caller.budget)
+                try:
+                    told = await call.deliver(caller, await self._finish(call, body))
+                    outcome = "ok"
+                    return told
+                except GoQueueError as error:
+                    outcome, failure = error.code, error
+                except Exception as error:
+                    outcome = GoQueueError.code
+                    log.error("a request broke", operation=operation.name, error=error)
+                finally:
+                    meters.done(outcome, perf_counter() - begun)
+                return await (refuse_bug(caller) if failure is None else refuse(caller, failure))
 
         if writes(operation):
             return grpc.unary_stream_rpc_method_handler(answer)
@@ -83,14 +85,17 @@ def writes(operation: Operation) -> bool:
 class Call:
     """One request on its way."""
 
-    __slots__ = ("_broker", "_context", "_held", "_left", "_operation", "_parked", "_service")
+    __slots__ = ("_broker", "_budget", "_held", "_left", "_operation", "_parked", "_room", "_service")
 
-    def __init__(self, service: Service, operation: Operation, held: Held, context: Context) -> None:
+    def __init__(self, service: Service, operation: Operation, held: Held, budget: Admission) -> None:
         self._service = service
         self._broker = service.broker
         self._operation = operation
         self._held = held
-        self._context = context
+        self._budget = budget
+        """Of its connection, for the reply."""
+        self._room = NOTHING
+        """What was taken for the reply."""
         self._parked = False
         self._left = False
 
@@ -104,20 +109,21 @@ class Call:
         try:
             request, path = read_request(operation, self._decode(body))
             if operation.park is not None:
-                self._broker.requests.give(counted)
-                body, counted = b"", 0  # nothing of it is needed any more
+                counted.give()
+                body = b""  # nothing of it is needed any more
                 with self._held.place():
                     path["parked"] = await self._park(operation.park(self._service, request, **path))
-            await self._held.take(self._context, operation.reply_bytes)
+            if operation.reply_bytes:
+                self._room = await self._held.take(self._budget, operation.reply_bytes)
             try:
                 reply: Reply = await operation.handler(self._service, request, **path)
             except BaseException:
-                self._release()
+                self._room.give()
                 raise
         finally:
-            self._broker.requests.give(counted)
+            counted.give()
         if self._left:
-            self._release()
+            self._room.give()
             self._undo(reply)
         return reply
 
@@ -142,22 +148,22 @@ class Call:
         if self._parked:
             task.cancel()
         elif task.done() and not task.cancelled() and task.exception() is None:
-            self._release()
+            self._room.give()
             self._undo(task.result())
         task.add_done_callback(forget)
 
-    async def deliver(self, reply: Reply) -> Any:
+    async def deliver(self, caller: Caller, reply: Reply) -> Any:
         """To be returned, or written already."""
         if not writes(self._operation):
             return write_reply(reply).SerializeToString()
         try:
             message = write_reply(reply)
         except BaseException:
-            self._release()
+            self._room.give()
             self._undo(reply)
             raise
         try:
-            await self._held.write(self._context, message, taken=self._operation.reply_bytes)
+            await self._held.write(caller, message, room=self._room)
         except BaseException:
             self._undo(reply)
             raise
@@ -166,12 +172,9 @@ class Call:
         if self._operation.undo is not None:
             self._operation.undo(self._service, reply)
 
-    def _release(self) -> None:
-        self._held.give(self._context, self._operation.reply_bytes)
 
-
-def count(broker: Broker, body: bytes) -> int:
-    """Count a request that is here already, and say as how much, to be given back; Busy if that is too much.
+def count(broker: Broker, body: bytes) -> Ticket:
+    """Count a request that is here already; Busy if that is too much.
 
     It does not wait for room: it would be held all that time.
     """
@@ -179,5 +182,4 @@ def count(broker: Broker, body: bytes) -> int:
     requests = broker.requests
     if size and requests.held + size > requests.limit:
         raise Busy(f"{requests.held} bytes are in flight already, the most there may be; try again")
-    requests.take_anyway(size)
-    return size
+    return requests.take_anyway(size)

@@ -34,7 +34,7 @@ class GrpcDoor:
         self._calls = Calls(service, self._held)
         self._publishing = PublishStreams(service, self._held)
         self._subscribing = SubscribeStreams(service, self._held)
-        self._health = health.Health(service.broker, (NAME,), self._held.drained)
+        self._health = health.Health(service.broker, (NAME,), self._held)
         self._server: grpc.aio.Server | None = None
 
     async def open(self, host: str, port: int) -> str:

@@ -4,7 +4,6 @@ The details are those of google.rpc, in the trailing metadata where every client
 whose reason is the error's code, and a RetryInfo if trying again may help.
 """
 
-import asyncio
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final, NoReturn, TypeAlias
@@ -14,6 +13,7 @@ import msgspec
 from google.protobuf.duration_pb2 import Duration
 
 from goqueue.api.errors import RETRY_AFTER_S, statuses_of
+from goqueue.api.grpc.caller import Caller
 from goqueue.api.grpc.translating import pb
 from goqueue.model import limits
 from goqueue.model.errors import GoQueueError
@@ -26,7 +26,6 @@ _BUG: Final = "this is a bug in GoQueue; see its log"
 _status: Final[Any] = import_module("google.rpc.status_pb2")
 _details_of: Final[Any] = import_module("google.rpc.error_details_pb2")
 
-Context = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 """What answers a call."""
 
@@ -35,11 +34,8 @@ def code_of(error: GoQueueError) -> grpc.StatusCode:
     return grpc.StatusCode[statuses_of(error).grpc]
 
 
-async def refuse(context: Context, error: GoQueueError, *, behind: "asyncio.Future[None] | None" = None) -> NoReturn:
-    """End the call with it, behind a reply that is not read yet. Raises what grpc expects to see.
-
-    Nobody waits for a client that does not read: it hears of this when it does.
-    """
+async def refuse(caller: Caller, error: GoQueueError) -> NoReturn:
+    """End the call with it, behind a reply that is not read yet. Raises what grpc expects to see."""
     code, text = code_of(error), _shortened(str(error))
     status = _status.Status(code=code.value[0], message=text)
     status.details.add().Pack(
@@ -50,30 +46,12 @@ async def refuse(context: Context, error: GoQueueError, *, behind: "asyncio.Futu
     if error.retriable:
         status.details.add().Pack(_details_of.RetryInfo(retry_delay=Duration(seconds=_retry_after_s(error))))
     trailing = ((DETAILS_KEY, status.SerializeToString()),)
-    aborting = asyncio.ensure_future(_abort(context, code, text, trailing, behind))
-    aborting.add_done_callback(_told)
-    await asyncio.wait((aborting,), timeout=limits.GRPC_LAST_WORDS_S)
-    if aborting.done():
-        aborting.result()
-    raise asyncio.CancelledError
+    await caller.abort(code, text, trailing)
 
 
-async def _abort(
-    context: Context, code: grpc.StatusCode, text: str, trailing: Any, behind: "asyncio.Future[None] | None"
-) -> None:
-    if behind is not None:
-        await asyncio.wait((behind,))
-    await context.abort(code, text, trailing)
-
-
-def _told(aborting: "asyncio.Future[Any]") -> None:
-    if not aborting.cancelled():
-        aborting.exception()  # it always raises
-
-
-async def refuse_bug(context: Context, *, behind: "asyncio.Future[None] | None" = None) -> NoReturn:
+async def refuse_bug(caller: Caller) -> NoReturn:
     """Something nobody thought of: whoever asked is told so."""
-    await refuse(context, GoQueueError(_BUG), behind=behind)
+    await refuse(caller, GoQueueError(_BUG))
 
 
 def refusal(error: GoQueueError, *, index: int | None = None) -> Any:

@@ -10,11 +10,12 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import grpc
 
-from goqueue.api.grpc.failures import Context
-from goqueue.broker.admission import Admission
+from goqueue.api.grpc.caller import Caller, Context, peer_of
+from goqueue.broker.admission import NOTHING, Admission, Ticket, take_both
 from goqueue.model import limits
 from goqueue.model.errors import Busy, GoQueueError, RequestTimeout
 from goqueue.telemetry import logs
@@ -22,15 +23,6 @@ from goqueue.telemetry import logs
 log = logs.get("grpc")
 
 T = TypeVar("T")
-
-
-class _Peer(Admission):
-    """Bytes that one connection was written and has not read."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(limits.MAX_CONNECTION_BYTES)
-        self.name = name
-        self.replies = 0
 
 
 class Held:
@@ -42,8 +34,8 @@ class Held:
         self._replies = replies
         self._begun: set[asyncio.Task[Any]] = set()
         self._places = 0
-        self._peers: dict[str, _Peer] = {}
-        self._unread: dict[Context, asyncio.Task[None]] = {}
+        self._budgets: WeakValueDictionary[str, Admission] = WeakValueDictionary()
+        """Of connections that have a call, or a reply that is not read."""
         self._patience: set[asyncio.Timeout] = set()
         """Of those who wait for a client to read."""
 
@@ -91,38 +83,30 @@ class Held:
 
     # --- replies
 
-    async def take(self, context: Context, size: int) -> None:
+    def caller(self, context: Context) -> Caller:
+        """For a call that begins."""
+        peer = peer_of(context)
+        budget = self._budgets.get(peer)
+        if budget is None:
+            budget = self._budgets[peer] = Admission(limits.MAX_CONNECTION_BYTES)
+        return Caller(context, budget)
+
+    async def take(self, budget: Admission, size: int) -> Ticket:
         """Room for a reply that is not made yet, of its connection and of the broker; Busy if there is none in time."""
-        if not size:
-            return
-        peer = await self._room(context, size)
-        try:
-            await self._replies.take(size, timeout_s=limits.ADMISSION_WAIT_S)
-        except BaseException:
-            self._let_go(peer, size, 0)
-            raise
+        wait_s = limits.ADMISSION_WAIT_S
+        return await take_both(budget, self._replies, size, own_timeout_s=wait_s, shared_timeout_s=wait_s)
 
-    def give(self, context: Context, size: int) -> None:
-        """What was taken, for a reply that is not written."""
-        if size:
-            self._let_go(self._peers[context.peer()], size, size)
-
-    async def write(self, context: Context, message: Any, *, taken: int = 0) -> None:
+    async def write(self, caller: Caller, message: Any, *, room: Ticket = NOTHING) -> None:
         """To a client that takes it in time; CancelledError if it has left.
 
-        What was taken for it is given back for the caller, as soon as the bytes are no longer here.
+        What was taken for it is given back as soon as the bytes are no longer here.
         """
         data: bytes = message.SerializeToString()
         del message
-        if taken:
-            peer, size = self._peers[context.peer()], taken
-        else:
-            size = len(data)
-            peer = await self._room(context, size)
-        loop = asyncio.get_running_loop()
-        writing: asyncio.Task[None] = loop.create_task(_write(context, data))
-        self._unread[context] = writing
-        writing.add_done_callback(partial(self._written, context, peer, size, taken))
+        if room is NOTHING:
+            room = await caller.budget.take(len(data), timeout_s=limits.ADMISSION_WAIT_S)
+        writing = caller.begin_writing(data)
+        writing.add_done_callback(partial(_written, room))
         del data
         wait_s = limits.GRPC_LAST_WORDS_S if self.drained.is_set() else limits.REPLY_TIMEOUT_S
         patience = asyncio.timeout(wait_s)
@@ -137,40 +121,11 @@ class Held:
         finally:
             self._patience.discard(patience)
 
-    def unread(self, context: Context) -> "asyncio.Task[None] | None":
-        """The reply that a call was written and its client has not read."""
-        return self._unread.get(context)
 
-    def _written(self, context: Context, peer: _Peer, size: int, taken: int, writing: "asyncio.Task[None]") -> None:
-        if self._unread.get(context) is writing:
-            del self._unread[context]
-        if not writing.cancelled():
-            writing.exception()  # that the client has left is known to whoever waits for it
-        self._let_go(peer, size, taken)
-
-    async def _room(self, context: Context, size: int) -> _Peer:
-        name = context.peer()
-        peer = self._peers.get(name)
-        if peer is None:
-            peer = self._peers[name] = _Peer(name)
-        peer.replies += 1
-        try:
-            await peer.take(size, timeout_s=limits.ADMISSION_WAIT_S)
-        except BaseException:
-            self._let_go(peer, 0, 0)
-            raise
-        return peer
-
-    def _let_go(self, peer: _Peer, size: int, taken: int) -> None:
-        peer.give(size)
-        self._replies.give(taken)
-        peer.replies -= 1
-        if not peer.replies:
-            del self._peers[peer.name]
-
-
-async def _write(context: Context, data: bytes) -> None:
-    await context.write(data)
+def _written(room: Ticket, writing: "asyncio.Task[None]") -> None:
+    if not writing.cancelled():
+        writing.exception()  # that the client has left is known to whoever waits for it
+    room.give()
 
 
 def forget(task: "asyncio.Task[Any]") -> None:

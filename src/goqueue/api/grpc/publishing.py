@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import grpc
 
+from goqueue.api.grpc.caller import Caller, Context
 from goqueue.api.grpc.calls import DOOR
-from goqueue.api.grpc.failures import Context, refuse, refuse_bug
+from goqueue.api.grpc.failures import refuse, refuse_bug
 from goqueue.api.grpc.frames import Frame
 from goqueue.api.grpc.held import Held, log
 from goqueue.api.grpc.streams import PUBLISH
@@ -30,14 +31,15 @@ class PublishStreams:
 
     async def serve(self, _: Any, context: Context) -> None:
         """One stream, from its first frame to its last answer."""
-        try:
-            with self._held.place():
-                await self._serve(_PublishStream(self._service, context, self._held))
-        except GoQueueError as error:
-            await refuse(context, error, behind=self._held.unread(context))
-        except Exception as error:
-            log.error("a stream broke", operation=PUBLISH, error=error)
-            await refuse_bug(context, behind=self._held.unread(context))
+        async with self._held.caller(context) as caller:
+            try:
+                with self._held.place():
+                    await self._serve(_PublishStream(self._service, caller, self._held))
+            except GoQueueError as error:
+                await refuse(caller, error)
+            except Exception as error:
+                log.error("a stream broke", operation=PUBLISH, error=error)
+                await refuse_bug(caller)
 
     async def _serve(self, stream: "_PublishStream") -> None:
         loop = asyncio.get_running_loop()
@@ -64,11 +66,11 @@ class PublishStreams:
 
 
 class _PublishStream:
-    def __init__(self, service: Service, context: Context, held: Held) -> None:
+    def __init__(self, service: Service, caller: Caller, held: Held) -> None:
         self._held = held
         self._broker = service.broker
         self._meters = service.requests.meters(DOOR, "publish_batch")
-        self._context = context
+        self._caller = caller
         self._answers: asyncio.Queue[Frame | None] = asyncio.Queue(limits.GRPC_PENDING_FRAMES)
         self._last: Frame | None = None
         """Published, and not among the answers yet."""
@@ -77,15 +79,14 @@ class _PublishStream:
         broker, answers = self._broker, self._answers
         number = 0
         while True:
-            body = await self._context.read()
+            body = await self._caller.read()
             if body is grpc.aio.EOF:
                 break
-            size = len(body)
-            broker.requests.take_anyway(size)
+            counted = broker.requests.take_anyway(len(body))
             try:
                 frame = Frame(broker, number, body)
             finally:
-                broker.requests.give(size)
+                counted.give()
             del body
             number += 1
             self._last = frame
@@ -104,4 +105,4 @@ class _PublishStream:
                 await frame.safe()
             answer = frame.answer()
             self._meters.done(frame.outcome, frame.took_s)
-            await self._held.write(self._context, answer)
+            await self._held.write(self._caller, answer)

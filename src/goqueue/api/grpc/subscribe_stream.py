@@ -14,14 +14,16 @@ import grpc
 import msgspec
 from google.protobuf.message import DecodeError
 
+from goqueue.api.grpc.caller import Caller
 from goqueue.api.grpc.calls import DOOR, count
-from goqueue.api.grpc.failures import Context, refusal
+from goqueue.api.grpc.failures import refusal
 from goqueue.api.grpc.held import Held, log
 from goqueue.api.grpc.streams import COMPOSED_OF, SUBSCRIBE
 from goqueue.api.grpc.translating import check_known, fitting, pb, read_request, write_reply
 from goqueue.api.operations import BY_NAME, Operation
 from goqueue.api.refusals import refuse
 from goqueue.api.service import Service
+from goqueue.broker.admission import NOTHING
 from goqueue.model import limits
 from goqueue.model.errors import Busy, GoQueueError, InvalidRequest, MemberFenced, TooLarge
 from goqueue.wire import shapes
@@ -40,11 +42,11 @@ Newest = dict[tuple[str, str], "SubscribeStream"]
 class SubscribeStream:
     """One stream."""
 
-    def __init__(self, service: Service, context: Context, held: Held, newest: Newest) -> None:
+    def __init__(self, service: Service, caller: Caller, held: Held, newest: Newest) -> None:
         self._service = service
         self._broker = service.broker
         self._meters = {name: service.requests.meters(DOOR, name) for name in COMPOSED_OF[SUBSCRIBE]}
-        self._context = context
+        self._caller = caller
         self._held = held
         self._newest = newest
         self.replaced = asyncio.Event()
@@ -60,14 +62,14 @@ class SubscribeStream:
         self._more = asyncio.Event()
         """Set while there is credit."""
         self._requests = 0
-        self._counted = 0
-        """Bytes of the request that is being done."""
+        self._counted = NOTHING
+        """For the request that is being done."""
         self._told: tuple[Any, ...] = ()
         """What the member was last told that it has."""
         self._idle = False
         """Whether the pump waits, and holds nothing."""
-        self._taken = 0
-        """Bytes taken for the batch that the pump is about to write."""
+        self._room = NOTHING
+        """What was taken for the batch that the pump is about to write."""
         self._left = False
 
     # --- the first request
@@ -106,8 +108,8 @@ class SubscribeStream:
 
     async def _next(self) -> Any:
         """The next request; None when there are no more. It counts until the one behind it is asked for."""
-        self._give_back()
-        body = await self._context.read()
+        self._counted.give()
+        body = await self._caller.read()
         if body is grpc.aio.EOF:
             return None
         if len(body) > limits.MAX_SMALL_BODY_BYTES:
@@ -120,10 +122,6 @@ class SubscribeStream:
         check_known(request)
         return request
 
-    def _give_back(self) -> None:
-        self._broker.requests.give(self._counted)
-        self._counted = 0
-
     # --- requests
 
     async def read(self) -> None:
@@ -135,7 +133,7 @@ class SubscribeStream:
                     raise InvalidRequest("a stream is for one subscription; open another one")
                 await self._do(request)
         finally:
-            self._give_back()
+            self._counted.give()
 
     async def _do(self, request: Any) -> None:
         number, self._requests = self._requests, self._requests + 1
@@ -226,11 +224,10 @@ class SubscribeStream:
             if not turn.is_newest:
                 raise MemberFenced("another stream or poll goes on as this member; one at a time")
             try:
-                await self._waiting(self._held.take(self._context, poll.max_bytes))
+                self._room = await self._waiting(self._held.take(self._caller.budget, poll.max_bytes))
             except Busy:
                 outcome = Busy.code
                 return  # nothing is taken, and it may wait
-            self._taken = poll.max_bytes
             try:
                 if self._left:
                     return
@@ -238,7 +235,7 @@ class SubscribeStream:
                 await self._send(reply)
                 outcome = "ok"
             finally:
-                self._held.give(self._context, self._hand_over())
+                self._room.give()
         except GoQueueError as error:
             outcome = error.code
             raise
@@ -258,17 +255,12 @@ class SubscribeStream:
         try:
             async with self._writing:
                 message = pb.SubscribeReply(batch=write_reply(reply))
-                await self._held.write(self._context, message, taken=self._hand_over())
+                await self._held.write(self._caller, message, room=self._room.hand_over())
         except BaseException:
             self._credit += len(reply.messages)
             _POLL.undo(self._service, reply)
             raise
         self._received, self._told = reply.poll, news
-
-    def _hand_over(self) -> int:
-        """What was taken for a batch; whoever has it gives it back."""
-        taken, self._taken = self._taken, 0
-        return taken
 
     async def _tell(self, reply: shapes.MemberReply) -> None:
         await self._write(pb.SubscribeReply(member=write_reply(reply)))
@@ -276,7 +268,7 @@ class SubscribeStream:
 
     async def _write(self, message: Any) -> None:
         async with self._writing:
-            await self._held.write(self._context, message)
+            await self._held.write(self._caller, message)
 
     # --- the end
 
@@ -288,7 +280,7 @@ class SubscribeStream:
     async def leave(self) -> None:
         """Unless it was to stay, has vanished, or goes on with another stream."""
         await asyncio.sleep(limits.GRPC_MOMENT_S)
-        gone = self._context.cancelled() or self.replaced.is_set()
+        gone = self._caller.has_left or self.replaced.is_set()
         if self._joined and not self._stays and not gone:
             await self._perform("leave_group", pb.LeaveGroupRequest(group=self._group, member_id=self._member_id))
 

@@ -8,7 +8,8 @@ that is opened later ends the one before it.
 import asyncio
 from typing import Any
 
-from goqueue.api.grpc.failures import Context, refuse, refuse_bug
+from goqueue.api.grpc.caller import Context
+from goqueue.api.grpc.failures import refuse, refuse_bug
 from goqueue.api.grpc.held import Held, log
 from goqueue.api.grpc.streams import SUBSCRIBE
 from goqueue.api.grpc.subscribe_stream import Newest, SubscribeStream
@@ -25,14 +26,15 @@ class SubscribeStreams:
         self._newest: Newest = {}
 
     async def serve(self, _: Any, context: Context) -> None:
-        try:
-            with self._held.place():
-                await self._serve(SubscribeStream(self._service, context, self._held, self._newest))
-        except GoQueueError as error:
-            await refuse(context, error, behind=self._held.unread(context))
-        except Exception as error:
-            log.error("a stream broke", operation=SUBSCRIBE, error=error)
-            await refuse_bug(context, behind=self._held.unread(context))
+        async with self._held.caller(context) as caller:
+            try:
+                with self._held.place():
+                    await self._serve(SubscribeStream(self._service, caller, self._held, self._newest))
+            except GoQueueError as error:
+                await refuse(caller, error)
+            except Exception as error:
+                log.error("a stream broke", operation=SUBSCRIBE, error=error)
+                await refuse_bug(caller)
 
     async def _serve(self, stream: SubscribeStream) -> None:
         loop = asyncio.get_running_loop()

@@ -172,14 +172,15 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
             self._body += body
         else:
             self._body = bytearray(self._body) + body
-        missing = self._body_bytes - _FREE_BYTES - request.reserved
+        missing = self._body_bytes - _FREE_BYTES - request.room.size
         if missing > 0 and not self._waits_for_room:
-            room = max(missing, _RESERVE_BYTES)
-            if self._broker.requests.try_take(room):
-                request.reserved += room
+            size = max(missing, _RESERVE_BYTES)
+            room = self._broker.requests.try_take(size)
+            if room is not None:
+                request.room = request.room.plus(room)
             else:
                 self._waits_for_room = True
-                self.loop.create_task(self._wait_for_room(request, room))
+                self.loop.create_task(self._wait_for_room(request, size))
 
     def on_message_complete(self) -> None:
         request, self._incoming = self._incoming, None
@@ -215,7 +216,7 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
             self._end(linger=False)
             raise
         finally:
-            self._give_back(request)
+            request.room.give()
             self._task = None
         self._send(request, answer)
         self._serve()
@@ -223,7 +224,7 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
     async def _park(self, request: Request, work: Awaitable[T]) -> T:
         """The body is not needed any more. Reading goes on: it shows when the client leaves."""
         request.body = b""
-        self._give_back(request)
+        request.room.give()
         if not self._reading:
             self.loop.call_soon(self._serve)
         return await self.park(work)
@@ -233,7 +234,7 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         head = answer.head(keep_alive=not last)
         parts = (head,) if request.method == "HEAD" else (head, answer.body)
         self._write(*parts, undo=answer.undo)
-        self._hold(answer.held)
+        self._hold(answer.room)
         if not self._write_paused:
             self._since, self._allowed_s = perf_counter(), _IDLE_S
         if last and not self.closing:
@@ -249,32 +250,25 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         self._lingering = True
         self._waiting.append(request)
 
-    async def _wait_for_room(self, request: Request, room: int) -> None:
+    async def _wait_for_room(self, request: Request, size: int) -> None:
         try:
-            await self._broker.requests.take(room, timeout_s=limits.ADMISSION_WAIT_S)
+            room = await self._broker.requests.take(size, timeout_s=limits.ADMISSION_WAIT_S)
         except Busy as error:
             if request is self._incoming:
                 self._refuse(error)
             else:  # it is whole already, and waits
                 request.refusal, self._lingering = error, True
         else:
-            request.reserved += room
+            request.room = request.room.plus(room)
             if self.closing:
-                self._give_back(request)
+                request.room.give()
         self._waits_for_room = False
         self._serve()
 
     def _drop_waiting(self) -> None:
         for request in self._waiting:
-            self._give_back(request)
+            request.room.give()
         self._waiting.clear()
-
-    def _give_back(self, request: Request) -> None:
-        self._broker.requests.give(request.reserved)
-        request.reserved = 0
-
-    def release(self, size: int) -> None:
-        self._broker.replies.give(size)
 
     def _end(self, *, linger: bool) -> None:
         """No request behind this one is answered, so none is carried out."""

@@ -87,14 +87,13 @@ class HttpDoor:
             path["parked"] = await park(request, operation.park(self._service, fields, **path))
         if not operation.reply_bytes:
             return self._pack(operation, await operation.handler(self._service, fields, **path))
-        await self.broker.replies.take(operation.reply_bytes, timeout_s=limits.ADMISSION_WAIT_S)
+        room = await self.broker.replies.take(operation.reply_bytes, timeout_s=limits.ADMISSION_WAIT_S)
         try:
             answer = self._pack(operation, await operation.handler(self._service, fields, **path))
-        except BaseException:
-            self.broker.replies.give(operation.reply_bytes)
-            raise
-        answer.held = max(operation.reply_bytes, len(answer.body))
-        self.broker.replies.take_anyway(answer.held - operation.reply_bytes)
+            more = max(len(answer.body) - operation.reply_bytes, 0)
+            answer.room = room.plus(self.broker.replies.take_anyway(more))
+        finally:
+            room.give()
         return answer
 
     def _pack(self, operation: Operation, reply: Any) -> Answer:

@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from goqueue.api.errors import INTERNAL, RETRY_AFTER_S, status_of
+from goqueue.broker.admission import NOTHING
 from goqueue.model.errors import GoQueueError, MethodNotAllowed
 from goqueue.wire.failures import pack_error
 
@@ -18,7 +19,7 @@ _STATUS_LINES: Final = {
 class Request:
     """One request, whole. With a `refusal` it is answered by that, and the connection ends."""
 
-    __slots__ = ("body", "keep_alive", "method", "path", "query", "refusal", "reserved")
+    __slots__ = ("body", "keep_alive", "method", "path", "query", "refusal", "room")
 
     def __init__(self) -> None:
         self.method = ""
@@ -28,14 +29,14 @@ class Request:
         self.body: bytes | bytearray = b""
         self.keep_alive = True
         self.refusal: GoQueueError | None = None
-        self.reserved = 0
-        """Bytes of the broker's budget that were taken for the body."""
+        self.room = NOTHING
+        """What was taken of the broker's budget for the body."""
 
 
 class Answer:
-    """One answer. `held` bytes of the budget for replies are given back once the client has taken it."""
+    """One answer. Its `room` in the budget for replies is given back once the client has taken it."""
 
-    __slots__ = ("body", "extra", "held", "media", "outcome", "status", "undo")
+    __slots__ = ("body", "extra", "media", "outcome", "room", "status", "undo")
 
     def __init__(
         self, status: int, body: bytes, *, media: bytes = JSON, outcome: str = "ok", extra: bytes = b""
@@ -47,7 +48,7 @@ class Answer:
         """For the meters: ok, or the code of the error."""
         self.extra = extra
         """Further header lines, each with its end."""
-        self.held = 0
+        self.room = NOTHING
         self.undo: Callable[[], None] | None = None
         """Called if it cannot be written."""
 

@@ -13,7 +13,7 @@ from goqueue.api.listening import ClientConnection, Listener, Undo
 from goqueue.api.service import Service
 from goqueue.api.wire.receiving import ReceiveBuffer
 from goqueue.api.wire.requests import Requests
-from goqueue.broker.admission import Admission
+from goqueue.broker.admission import NOTHING, Admission, Ticket, take_both
 from goqueue.model import limits
 from goqueue.model.errors import Busy, Draining, GoQueueError, ProtocolError
 from goqueue.telemetry import logs
@@ -36,13 +36,15 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
 
     __slots__ = (
         "_broker", "_buffer", "_gathered", "_greeted", "_heard_at", "_own", "_pending", "_reading", "_requests",
-        "_tasks", "_waits_for_room", "drained",
+        "_room", "_tasks", "_waits_for_room", "drained",
     )  # fmt: skip
 
     def __init__(self, service: Service, meters: dict[str, RequestMeters], listener: Listener) -> None:
         super().__init__(listener)
         self._broker = service.broker
         self._buffer = ReceiveBuffer()
+        self._room = NOTHING
+        """What was taken of the broker's budget for the buffer."""
         self._requests = Requests(service, meters, self)
         self._gathered: list[Bytes] | None = None
         """Small replies that leave with those to the next frames of the same read."""
@@ -64,7 +66,7 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
         if self._buffer.held and not self.closing:
             log.warning_seldom("client left in the middle of a frame", peer=self._peer, bytes=self._buffer.held)
         super().connection_lost(error)
-        self._broker.requests.give(self._buffer.grown)
+        self._room.give()
         self._buffer = ReceiveBuffer()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -144,8 +146,9 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
             return True
         if self._waits_for_room:
             return False
-        if self._broker.requests.try_take(more):
-            self._buffer.grow(more)
+        room = self._broker.requests.try_take(more)
+        if room is not None:
+            self._grow(more, room)
             return True
         self._waits_for_room = True
         self.spawn(self._wait_for_room(more))
@@ -153,17 +156,21 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
 
     async def _wait_for_room(self, more: int) -> None:
         try:
-            await self._broker.requests.take(more, timeout_s=limits.BODY_GRACE_S)
+            room = await self._broker.requests.take(more, timeout_s=limits.BODY_GRACE_S)
         except Busy as error:
             self._say_goodbye(error)
             return
         finally:
             self._waits_for_room = False
         if self.closing:
-            self._broker.requests.give(more)
+            room.give()
             return
-        self._buffer.grow(more)
+        self._grow(more, room)
         self._advance()
+
+    def _grow(self, more: int, room: Ticket) -> None:
+        self._buffer.grow(more)
+        self._room = self._room.plus(room)
 
     def _read_on(self, wanted: bool) -> None:
         if wanted != self._reading:
@@ -175,62 +182,61 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
 
     # --- what requests use
 
-    def begin(self, size: int = 0) -> None:
+    def begin(self, size: int = 0) -> Ticket:
         """A request is under way that will be answered later, and holds `size` bytes until then."""
         self._pending += 1
-        self._own.take_anyway(size)
+        return self._own.take_anyway(size)
 
-    def end(self, size: int = 0) -> None:
+    def end(self, held: Ticket = NOTHING) -> None:
         self._pending -= 1
-        self._own.give(size)
+        held.give()
         if self._buffer.held or not self._reading:  # else there is nothing that could have waited for this
             self._advance()
 
-    def try_reserve(self, size: int) -> bool:
-        """Room for a reply, of this connection's and of the broker's budget; False when there is none now."""
-        if not self._own.try_take(size):
-            return False
-        if not self._broker.replies.try_take(size):
-            self._own.give(size)
-            return False
-        return True
+    def try_reserve(self, size: int) -> Ticket | None:
+        """Room for a reply, of this connection's and of the broker's budget; None when there is none now."""
+        own = self._own.try_take(size)
+        if own is None:
+            return None
+        shared = self._broker.replies.try_take(size)
+        if shared is None:
+            own.give()
+            return None
+        return own.plus(shared)
 
-    async def reserve(self, size: int) -> None:
-        """The same, waiting for it; Busy when it does not come."""
-        await self._own.take(size, timeout_s=limits.REPLY_TIMEOUT_S)
-        try:
-            await self._broker.replies.take(size, timeout_s=limits.ADMISSION_WAIT_S)
-        except BaseException:
-            self._own.give(size)
-            raise
-
-    def release(self, size: int) -> None:
-        self._broker.replies.give(size)
-        self._own.give(size)
+    async def reserve(self, size: int) -> Ticket:
+        """Room for a reply, waited for; Busy when it does not come."""
+        return await take_both(
+            self._own,
+            self._broker.replies,
+            size,
+            own_timeout_s=limits.REPLY_TIMEOUT_S,
+            shared_timeout_s=limits.ADMISSION_WAIT_S,
+        )
 
     def send(
         self,
         operation: int,
         correlation: int,
         *parts: Bytes,
-        reserved: int = 0,
+        room: Ticket = NOTHING,
         status: int = frames.OK,
         undo: Undo | None = None,
     ) -> None:
-        """A reply. Bytes reserved for it are given back once the client has taken it.
+        """A reply. The room reserved for it is given back once the client has taken it.
 
         `undo` is called, once, if it could not be written.
         """
         if len(parts) == 1:
             reply = frames.pack_header(operation, status, correlation, len(parts[0])) + parts[0]
-            if self._gathered is not None and len(reply) <= _MAX_GATHERED_BYTES and not reserved and undo is None:
+            if self._gathered is not None and len(reply) <= _MAX_GATHERED_BYTES and room is NOTHING and undo is None:
                 self._gathered.append(reply)
             else:
                 self._write(reply, undo=undo)
         else:
             self._write(frames.pack_header(operation, status, correlation, sum(map(len, parts))), *parts, undo=undo)
-        if reserved:
-            self._hold(reserved)
+        if room is not NOTHING:
+            self._hold(room)
 
     def _send_gathered(self) -> None:
         gathered, self._gathered = self._gathered, None
@@ -269,7 +275,7 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
         elif self.closing and waited_s > limits.REPLY_TIMEOUT_S:
             self._cut_off("the last words were not taken in time")
         elif self._buffer.large and not held and waited_s > limits.SWEEP_INTERVAL_S:
-            self._broker.requests.give(self._buffer.grown)
+            self._room.give()
             self._buffer.shrink()
 
     @property

@@ -17,6 +17,7 @@ from goqueue.api.operations import BY_CODE, Operation
 from goqueue.api.service import Service
 from goqueue.api.wire import bodies, polling, settling
 from goqueue.api.wire.settling import Settled
+from goqueue.broker.admission import NOTHING, Ticket
 from goqueue.broker.partition import GONE, Partition
 from goqueue.broker.publish import Receipt
 from goqueue.broker.topic import OpenTopic
@@ -45,17 +46,16 @@ class Connection(Protocol):
     loop: asyncio.AbstractEventLoop
     drained: asyncio.Event
 
-    def begin(self, size: int = 0) -> None: ...
-    def end(self, size: int = 0) -> None: ...
-    def try_reserve(self, size: int) -> bool: ...
-    async def reserve(self, size: int) -> None: ...
-    def release(self, size: int) -> None: ...
+    def begin(self, size: int = 0) -> Ticket: ...
+    def end(self, held: Ticket = NOTHING) -> None: ...
+    def try_reserve(self, size: int) -> Ticket | None: ...
+    async def reserve(self, size: int) -> Ticket: ...
     def send(
         self,
         operation: int,
         correlation: int,
         *parts: Bytes,
-        reserved: int = 0,
+        room: Ticket = NOTHING,
         status: int = frames.OK,
         undo: Undo | None = None,
     ) -> None: ...
@@ -159,8 +159,9 @@ class Requests:
             partition = topic.partition(request.partition)
             there = request.offset < _end(partition, request) or not request.max_wait_ms
             if there and partition.reads_warm(request.offset, request.max_bytes):
-                if self._connection.try_reserve(request.max_bytes):
-                    self._fetch_now(correlation, topic, partition, request, begun)
+                room = self._connection.try_reserve(request.max_bytes)
+                if room is not None:
+                    self._fetch_now(correlation, topic, partition, request, room, begun)
                     return
         except GoQueueError as error:
             self._refuse(FETCH_BLOCK, correlation, _as_ours(error), begun)
@@ -169,7 +170,13 @@ class Requests:
         self._connection.spawn(self._fetch_later(correlation, topic, partition, request, begun), parked=True)
 
     def _fetch_now(
-        self, correlation: int, topic: OpenTopic, partition: Partition, request: FetchRequest, begun: float
+        self,
+        correlation: int,
+        topic: OpenTopic,
+        partition: Partition,
+        request: FetchRequest,
+        room: Ticket,
+        begun: float,
     ) -> None:
         try:
             chunk = self._broker.reader.ordered_now(
@@ -180,9 +187,9 @@ class Requests:
                 uncommitted=request.uncommitted,
             )
         except BaseException:
-            self._connection.release(request.max_bytes)
+            room.give()
             raise
-        self._fetched(correlation, topic, partition, request, chunk, begun)
+        self._fetched(correlation, topic, partition, request, chunk, room, begun)
 
     async def _fetch_later(
         self, correlation: int, topic: OpenTopic, partition: Partition, request: FetchRequest, begun: float
@@ -191,7 +198,7 @@ class Requests:
         try:
             if request.max_wait_ms and request.offset >= _end(partition, request):
                 await self._wait_for_record(partition, request)
-            await self._connection.reserve(request.max_bytes)
+            room = await self._connection.reserve(request.max_bytes)
             try:
                 chunk = await self._broker.reader.ordered(
                     partition,
@@ -201,9 +208,9 @@ class Requests:
                     uncommitted=request.uncommitted,
                 )
             except BaseException:
-                self._connection.release(request.max_bytes)
+                room.give()
                 raise
-            self._fetched(correlation, topic, partition, request, chunk, begun)
+            self._fetched(correlation, topic, partition, request, chunk, room, begun)
         except GoQueueError as error:
             self._refuse(FETCH_BLOCK, correlation, error, begun)
         except Exception as error:
@@ -232,6 +239,7 @@ class Requests:
         partition: Partition,
         request: FetchRequest,
         chunk: Chunk,
+        room: Ticket,
         begun: float,
     ) -> None:
         log = partition.log
@@ -239,7 +247,7 @@ class Requests:
         topic.meters.bytes_read += len(chunk.data)
         self._fetching.done("ok", perf_counter() - begun)
         head = FetchReply(chunk.next_offset, log.start_offset, _end(partition, request), chunk.count).pack()
-        self._connection.send(FETCH_BLOCK, correlation, head, chunk.data, reserved=request.max_bytes)
+        self._connection.send(FETCH_BLOCK, correlation, head, chunk.data, room=room)
 
     # --- poll_block
 
@@ -257,17 +265,17 @@ class Requests:
         """Only the wait ends when the client leaves; what was taken is sent, or given back."""
         try:
             turn = await self._connection.park(polling.park(self._broker, request))
-            await self._connection.reserve(request.max_bytes)
+            room = await self._connection.reserve(request.max_bytes)
             try:
                 polled = await polling.take(self._broker, request, turn)
                 undo = partial(self._broker.poller.give_back, request.group, request.member_id, polled.number)
                 parts = polling.pack(self._broker, request, polled)
             except BaseException:
-                self._connection.release(request.max_bytes)
+                room.give()
                 raise
             self._meters["poll_block"].done("ok", perf_counter() - begun)
             given = undo if polled.rows else None
-            self._connection.send(POLL_BLOCK, correlation, *parts, reserved=request.max_bytes, undo=given)
+            self._connection.send(POLL_BLOCK, correlation, *parts, room=room, undo=given)
         except GoQueueError as error:
             self._refuse(POLL_BLOCK, correlation, error, begun)
         except Exception as error:
@@ -283,8 +291,8 @@ class Requests:
             self._broker.check()
             request = settles.unpack_settle_request(payload)
             most = request.largest_reply
-            reserved = most if most > limits.SMALL_JSON_BYTES else 0
-            if reserved and not self._connection.try_reserve(reserved):
+            room = self._connection.try_reserve(most) if most > limits.SMALL_JSON_BYTES else NOTHING
+            if room is None:
                 raise Busy("there is no room for the reply now; settle less at a time, or try again")
         except GoQueueError as error:
             self._refuse(SETTLE_BLOCK, correlation, error, begun)
@@ -292,34 +300,33 @@ class Requests:
         try:
             settled = settling.settle(self._broker, request)
         except BaseException:
-            self._connection.release(reserved)
+            room.give()
             raise
         if settled.pending:
-            self._connection.begin(len(settled.reply))
-            self._connection.spawn(self._settle_later(correlation, settled, reserved, begun))
+            held = self._connection.begin(len(settled.reply))
+            self._connection.spawn(self._settle_later(correlation, settled, held, room, begun))
         else:
-            self._settled(correlation, settled, reserved, begun)
+            self._settled(correlation, settled, room, begun)
 
-    async def _settle_later(self, correlation: int, settled: Settled, reserved: int, begun: float) -> None:
+    async def _settle_later(self, correlation: int, settled: Settled, held: Ticket, room: Ticket, begun: float) -> None:
         try:
             await settled.pending.safe()
-            self._settled(correlation, settled, reserved, begun)
-            reserved = 0
+            self._settled(correlation, settled, room.hand_over() if room.size else NOTHING, begun)
         except GoQueueError as error:
             self._refuse(SETTLE_BLOCK, correlation, error, begun)
         except Exception as error:
             self._break(SETTLE_BLOCK, correlation, error, begun)
         finally:
-            self._connection.release(reserved)
-            self._connection.end(len(settled.reply))
+            room.give()
+            self._connection.end(held)
 
-    def _settled(self, correlation: int, settled: Settled, reserved: int, begun: float) -> None:
+    def _settled(self, correlation: int, settled: Settled, room: Ticket, begun: float) -> None:
         if settled.failure is not None:
-            self._connection.release(reserved)
+            room.give()
             self._refuse(SETTLE_BLOCK, correlation, settled.failure, begun)
             return
         self._settling.done("ok", perf_counter() - begun)
-        self._connection.send(SETTLE_BLOCK, correlation, settled.reply, reserved=reserved)
+        self._connection.send(SETTLE_BLOCK, correlation, settled.reply, room=room)
 
     # --- the rest of the table, as JSON
 
@@ -330,41 +337,42 @@ class Requests:
                 raise UnknownOperation(f"there is no operation {code}; is the client newer than this broker?")
             if not operation.while_stopping:
                 self._broker.check()
-            if not self._broker.requests.try_take(_counted(body)):
+            counted = self._broker.requests.try_take(_counted(body))
+            if counted is None:
                 raise Busy("as many bytes of requests are in flight as there may be; try again")
         except GoQueueError as error:
             self._refuse(code, correlation, error, begun)
             return
-        self._connection.begin(len(body) + limits.SMALL_JSON_BYTES)
-        self._connection.spawn(self._run(operation, correlation, body, begun))
+        held = self._connection.begin(len(body) + limits.SMALL_JSON_BYTES)
+        self._connection.spawn(self._run(operation, correlation, body, held, counted, begun))
 
-    async def _run(self, operation: Operation, correlation: int, body: bytes, begun: float) -> None:
+    async def _run(
+        self, operation: Operation, correlation: int, body: bytes, held: Ticket, counted: Ticket, begun: float
+    ) -> None:
         """Finished for its own sake; only the wait of an operation that has one ends when the client leaves."""
-        size, counted = len(body), _counted(body)
         try:
             request, path = bodies.decode(operation, body)
             if operation.park is not None:
-                self._broker.requests.give(counted)
-                body, counted = b"", 0  # nothing of it is needed any more
+                counted.give()
+                body = b""  # nothing of it is needed any more
                 path["parked"] = await self._connection.park(operation.park(self._service, request, **path))
-            if operation.reply_bytes:
-                await self._connection.reserve(operation.reply_bytes)
+            room = await self._connection.reserve(operation.reply_bytes) if operation.reply_bytes else NOTHING
             try:
                 reply = await operation.handler(self._service, request, **path)
                 packed = _encode(reply)
             except BaseException:
-                self._connection.release(operation.reply_bytes)
+                room.give()
                 raise
             self._meters[operation.name].done("ok", perf_counter() - begun)
             undo = None if operation.undo is None else partial(operation.undo, self._service, reply)
-            self._connection.send(operation.code, correlation, packed, reserved=operation.reply_bytes, undo=undo)
+            self._connection.send(operation.code, correlation, packed, room=room, undo=undo)
         except GoQueueError as error:
             self._refuse(operation.code, correlation, error, begun)
         except Exception as error:
             self._break(operation.code, correlation, error, begun)
         finally:
-            self._broker.requests.give(counted)
-            self._connection.end(size + limits.SMALL_JSON_BYTES)
+            counted.give()
+            self._connection.end(held)
 
 
 def _end(partition: Partition, request: FetchRequest) -> int:
