@@ -4,8 +4,8 @@ A door takes bytes before it holds them and gives them back when it no longer do
 stops reading its sockets, or answers `busy`. Requests and replies have budgets of their own, so that clients who
 do not read their replies cannot keep others from publishing.
 
-What is taken is a `Ticket`. Giving one back cannot fail, and needs to look up nothing. A ticket that was dropped without
-being given back shows a bug: `reclaim` finds it, gives it back all the same, and counts it.
+What is taken is a `Ticket`. Giving one back cannot fail, and needs to look up nothing. A ticket that was dropped
+without being given back shows a bug: `reclaim` finds it, gives it back all the same, and counts it.
 """
 
 import asyncio

@@ -10,8 +10,9 @@ import grpc
 import pytest
 
 from goqueue.api.errors import STATUS, TABLE, statuses_of
+from goqueue.api.grpc.caller import Caller
 from goqueue.api.grpc.failures import DETAILS_KEY, code_of, refusal, refuse
-from goqueue.model import limits
+from goqueue.broker.admission import Admission
 from goqueue.model.errors import Busy, GoQueueError, NotOwner, OutOfSequence, Quarantined, TopicExists, Unavailable
 from tests.unit.api.test_errors import CLASSES, made
 
@@ -57,7 +58,7 @@ def ended(error: GoQueueError) -> tuple[Context, Any, list[Any]]:
     """The call, its status in the trailing metadata, and the details in that."""
     context = Context()
     with pytest.raises(Aborted):
-        asyncio.run(refuse(context, error))  # type: ignore[arg-type]
+        asyncio.run(refuse(Caller(context, Admission(0)), error))  # type: ignore[arg-type]
     status = _status.Status.FromString(context.trailing[DETAILS_KEY])
     found = []
     for detail in status.details:
@@ -101,20 +102,6 @@ def test_an_error_always_fits_into_the_metadata(letter: str) -> None:
     context, _, _ = ended(NotOwner(letter * 100_000, refused=["é" * 1000 for _ in range(100)]))
     data: bytes = context.trailing[DETAILS_KEY]
     assert len(b64encode(data)) + len(quote(context.details)) < 8 * 1024 - 512  # and the rest of the metadata
-
-
-def test_a_client_that_does_not_read_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "GRPC_LAST_WORDS_S", 0.01)
-
-    class Stuck:
-        async def abort(self, *_: Any) -> None:
-            await asyncio.Event().wait()
-
-    async def body() -> None:
-        with pytest.raises(asyncio.CancelledError):
-            await refuse(Stuck(), Busy("x"))  # type: ignore[arg-type]
-
-    asyncio.run(body())
 
 
 def test_a_refusal_inside_a_stream_says_the_same() -> None:

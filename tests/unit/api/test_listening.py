@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from goqueue.api.listening import ClientConnection, Listener, Undo
+from goqueue.broker.admission import Admission
 from goqueue.model import limits
 from tests.support.loop import run, turns
 
@@ -54,13 +55,13 @@ class FakeTransport(asyncio.Transport):
 class AConnection(ClientConnection):
     def __init__(self) -> None:
         super().__init__(Listener("test", {}, cast(Any, None)))
-        self.released = 0
+        self.room = Admission(100)
         self.undone: list[str] = []
         self.transport = FakeTransport()
         self.connection_made(self.transport)
 
-    def release(self, size: int) -> None:
-        self.released += size
+    def reserve(self, size: int) -> None:
+        self._hold(self.room.take_anyway(size))
 
     def send(self, name: str, size: int = 10) -> None:
         self._write(b"x" * size, undo=self.undo(name))
@@ -277,19 +278,20 @@ def test_one_that_cannot_be_taken_back_does_not_keep_the_others() -> None:
 
 def test_room_for_a_reply_is_given_back_when_the_client_has_taken_it() -> None:
     async def go(connection: AConnection) -> None:
-        connection._hold(5)
-        assert connection.released == 5
+        connection.reserve(5)
+        assert connection.room.held == 0
         connection.pause_writing()
-        connection._hold(7)
-        assert connection.released == 5
+        connection.reserve(7)
+        assert connection.room.held == 7
         connection.resume_writing()
-        assert connection.released == 12
+        assert connection.room.held == 0
         connection.pause_writing()
-        connection._hold(9)
+        connection.reserve(9)
+        assert connection.room.held == 9
         connection.connection_lost(LOST)
-        assert connection.released == 21
-        connection._hold(2)  # finished after its client had left
-        assert connection.released == 23
+        assert connection.room.held == 0
+        connection.reserve(2)  # finished after its client had left
+        assert connection.room.held == 0
 
     scenario(go)
 

@@ -1,14 +1,14 @@
 """The client of one call, for as long as the call lasts.
 
-The library frees a call once its handler has returned and its client has gone. Asked for anything of that call from then
-on, it crashes the process. So only a `Caller` touches the library's context, and only inside the handler, which does not
-return before its last write is over. Work that outlives the handler uses the budget of the client's connection, which is
-looked up when the call begins, and nothing else of the client.
+The library frees a call once its handler has returned and its client has gone. Asked for anything of that call from
+then on, it crashes the process. So only a `Caller` touches the library's context, and only inside the handler, which
+does not return before its last write is over. Work that outlives the handler uses the budget of the client's
+connection, which is looked up when the call begins, and nothing else of the client.
 """
 
 import asyncio
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, NoReturn, Self, TypeAlias
 
 import grpc
 
@@ -58,7 +58,7 @@ class Caller:
         self._writing = asyncio.get_running_loop().create_task(self._write(data))
         return self._writing
 
-    async def abort(self, code: grpc.StatusCode, text: str, trailing: Any) -> None:
+    async def abort(self, code: grpc.StatusCode, text: str, trailing: Any) -> NoReturn:
         """End the call, behind a reply that is not read yet. Raises what the library expects to see."""
         if self._writing is not None:
             await asyncio.wait((self._writing,))
