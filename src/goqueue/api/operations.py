@@ -66,6 +66,10 @@ class Operation(NamedTuple):
     """Answered also when the broker takes no new work."""
     request_bytes: int = limits.MAX_SMALL_BODY_BYTES
     """How large a request as JSON may be."""
+    request_values: int = limits.MAX_SMALL_VALUES
+    """How many values a request may have: texts, numbers, lists and objects."""
+    later: str | None = None
+    """A list of the request that has many entries. They are read one by one, when the handler comes to them."""
     reply_bytes: int = 0
     """What a reply may hold in memory, when that is much."""
     park: Handler | None = None
@@ -95,6 +99,15 @@ class Operation(NamedTuple):
     def check_size(self, body: bytes | bytearray) -> None:
         if len(body) > self.request_bytes:
             raise TooLarge(f"a request for {self.name} has at most {self.request_bytes} bytes, not {len(body)}")
+
+    def weigh(self, values: int) -> int:
+        """What a request with so many values counts for beside its bytes; refused if it has more than it may."""
+        if values > self.request_values:
+            raise TooLarge(
+                f"a request for {self.name} has at most {self.request_values} values (texts, numbers, lists, objects) "
+                "and this one has more; send less at a time"
+            )
+        return values * limits.VALUE_BYTES
 
     def path_of(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The fields that stand in the path over HTTP, checked."""
@@ -133,13 +146,13 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "publish", "Publish one message", "POST", ("/topics/{topic}/publish",),
         shapes.Publish, shapes.PublishResult, publishing.publish, refusals=(404, 409),
-        request_bytes=limits.MAX_BODY_BYTES,
+        request_bytes=limits.MAX_BODY_BYTES, request_values=limits.MAX_MESSAGE_VALUES,
     ),
     Operation(
         "publish_batch", "Publish messages; a result for each",
         "POST", ("/topics/{topic}/messages", "/topics/{topic}/batch"),
         shapes.PublishBatch, shapes.PublishResults, publishing.publish_batch, refusals=(404, 409),
-        request_bytes=limits.MAX_BODY_BYTES,
+        request_bytes=limits.MAX_BODY_BYTES, request_values=limits.MAX_VALUES, later="messages",
     ),
     Operation(
         "read_partition", "Read a partition from an offset or a time; changes nothing",
@@ -321,7 +334,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "transaction_publish", "Publish one message in a transaction", "POST", ("/transactions/publish",),
         shapes.TransactionPublish, shapes.PublishResult, transactions.transaction_publish, refusals=(404, 409),
-        request_bytes=limits.MAX_BODY_BYTES,
+        request_bytes=limits.MAX_BODY_BYTES, request_values=limits.MAX_MESSAGE_VALUES,
     ),
     Operation(
         "add_partition", "Say that a partition will have messages of a transaction",

@@ -203,6 +203,8 @@ def refuse(error: msgspec.ValidationError, request: type[Request]) -> InvalidReq
 
 def unreadable(what: str, data: bytes | bytearray, error: Exception) -> InvalidRequest:
     """Of data that is no JSON."""
+    if isinstance(error, RecursionError):
+        return InvalidRequest(f"{what} is nested too deeply")
     said = str(error)
     if "surrogate" in said or ("truncated" in said and _HALF.search(data[-_HALF_BYTES:]) is not None):
         return InvalidRequest(

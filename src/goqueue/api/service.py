@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from goqueue.api.turns import Turns
 from goqueue.broker.broker import Broker
 from goqueue.broker.topic import OpenTopic
 from goqueue.groups.group import Group
@@ -34,6 +35,8 @@ class Service:
         """The doors that are open."""
         self.connections: dict[str, int] = {}
         """Open ones, by door."""
+        self.turns = Turns()
+        """Of requests that take long."""
 
 
 class Readings:

@@ -15,8 +15,9 @@ from goqueue import codec
 from goqueue.broker.partition import GONE, Partition, Placed
 from goqueue.broker.topic import OpenTopic
 from goqueue.codec import Field, Flag, Problem
-from goqueue.codec.layout import BLOB_BIT, REASONS
+from goqueue.codec.layout import BLOB_BIT, REASONS, Survey
 from goqueue.io.waiting import reached
+from goqueue.model import limits
 from goqueue.model.errors import (
     DiskFull,
     GoQueueError,
@@ -174,6 +175,8 @@ class Publisher:
         limit = topic.meta.settings.max_message_bytes
         if survey.largest > limit:
             raise _too_large(topic.meta.name, block, limit)
+        if survey.headers > limits.MAX_HEADERS:
+            raise _too_many_headers(block)
         if survey.flags & _CONTROL:
             raise InvalidRequest("control records are the broker's own; clients cannot publish them")
         allowed = _ALLOWED_FIELDS if transaction is None else _ALLOWED_FIELDS | _TRANSACTION
@@ -201,15 +204,27 @@ class Publisher:
 
 def _too_large(topic: str, block: memoryview, limit: int) -> TooLarge:
     """Says which of the messages it is."""
+    index, size = _first(block, lambda survey: survey.largest, limit)
+    error = TooLarge(f"a message has {size} bytes in key, value and headers; {topic} allows {limit}")
+    error.index = index
+    return error
+
+
+def _too_many_headers(block: memoryview) -> TooLarge:
+    index, count = _first(block, lambda survey: survey.headers, limits.MAX_HEADERS)
+    error = TooLarge(f"a message has {count} headers; it may have {limits.MAX_HEADERS}")
+    error.index = index
+    return error
+
+
+def _first(block: memoryview, measure: Callable[[Survey], int], limit: int) -> tuple[int, int]:
+    """Which message is the first that has more, and how much it has."""
     scan = codec.scan(block)
     if scan.problem is not Problem.NONE:
         raise InvalidRecord(REASONS[scan.problem], index=len(scan), position=scan.end)
     ends = [*scan.positions[1:], len(block)]
-    sizes = [codec.survey(block[start:end]).largest for start, end in pairwise([0, *ends])]
-    index, size = next((found for found in enumerate(sizes) if found[1] > limit), (0, max(sizes)))
-    error = TooLarge(f"a message has {size} bytes in key, value and headers; {topic} allows {limit}")
-    error.index = index
-    return error
+    found = [measure(codec.survey(block[start:end])) for start, end in pairwise([0, *ends])]
+    return next(((index, size) for index, size in enumerate(found) if size > limit), (0, max(found)))
 
 
 def _refused(fields: int) -> InvalidRequest:

@@ -12,8 +12,8 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndS
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcpy
 
 from goqueue.codec.layout import (
     BLOCK_NOT_ASCENDING, EMPTY_BLOCK, NOT_ASCENDING, NOT_COLUMNS, NOT_FIELDS, NOT_INT64, NOT_RANGES, REASONS,
@@ -472,7 +472,7 @@ def survey(block):
     cdef Bytes view = Bytes(block)
     cdef Shape s
     cdef size_t count = 0, largest = 0, end = 0, message
-    cdef uint32_t flags = 0, fields = 0
+    cdef uint32_t flags = 0, fields = 0, headers = 0
     cdef int problem = OK
     while end < view.size:
         problem = locate(view.data + end, view.size - end, &s)
@@ -487,7 +487,9 @@ def survey(block):
         if message > largest:
             largest = message
         end += s.size
-    return Survey(count, flags, fields, largest, end, PROBLEM_OF[problem])
+        if s.headers_bytes >= HEADER_COUNT_BYTES:
+            headers = max(headers, load16(view.data + end - s.headers_bytes))
+    return Survey(count, flags, fields, largest, headers, end, PROBLEM_OF[problem])
 
 def decode(block, *, bint verified=False):
     """Every record of the block; raises `InvalidRecord` at the first problem.
@@ -589,6 +591,7 @@ cdef object decode_extension(const uint8_t *p, Shape *s):
 include "_picking.pxi"
 include "_columns.pxi"
 include "_protobuf.pxi"
+include "_counting.pxi"
 
 def field_values(block, scan, int field):
     """Ordinals ('I') and values ('q') of one fixed-width field over the records that `scan` found in `block`."""

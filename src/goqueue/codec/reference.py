@@ -14,6 +14,7 @@ from typing import Final
 import crc32c as crc32c_package
 
 from goqueue.codec.columns import from_columns, to_columns
+from goqueue.codec.counting import count_json, count_protobuf
 from goqueue.codec.encoding import LONG, SEQUENCE, SHORT, checksum, encode, pack_into
 from goqueue.codec.inspection import (
     FIELDS_AT,
@@ -55,6 +56,8 @@ from goqueue.model.errors import InvalidRecord
 from goqueue.model.record import Extension, Producer, Record
 
 __all__ = [
+    "count_json",
+    "count_protobuf",
     "crc32c",
     "decode",
     "encode",
@@ -215,7 +218,7 @@ def survey(block: Block) -> Survey:
     Never raises for what the bytes are. A record that `scan` accepts can be walked; not the other way round.
     """
     view = view_of(block)
-    count = flags = fields = largest = end = 0
+    count = flags = fields = largest = headers = end = 0
     problem = Problem.NONE
     while end < len(view):
         try:
@@ -228,8 +231,10 @@ def survey(block: Block) -> Survey:
         flags |= parts.flags
         fields |= mask
         largest = max(largest, parts.end - parts.key)
+        if parts.end - parts.headers >= HEADER_COUNT_BYTES:
+            headers = max(headers, SHORT.unpack_from(view, parts.headers)[0])
         end = parts.end
-    return Survey(count, flags, fields, largest, end, problem)
+    return Survey(count, flags, fields, largest, headers, end, problem)
 
 
 def decode(block: Block, *, verified: bool = False) -> list[Record]:

@@ -12,6 +12,8 @@ MIB: Final = 1024 * KIB
 # Records
 MAX_KEY_BYTES: Final = 0xFFFF
 MAX_HEADERS_BYTES: Final = 0xFFFF
+MAX_HEADERS: Final = 1000
+"""Of one message that is published. Logs written before there was this bound may have messages with more."""
 MAX_BLOB_BYTES: Final = 4 * KIB
 MAX_RECORD_BYTES: Final = 16 * MIB
 """A length field that promises more than this is refused before anything is allocated for it."""
@@ -192,6 +194,19 @@ MAX_SMALL_BODY_BYTES: Final = 1 * MIB
 """A request as JSON that carries no messages."""
 MAX_BODY_BYTES: Final = 31 * MIB
 """An HTTP body: its messages always fit into a block."""
+MAX_VALUES: Final = 500_000
+"""What a request that carries many messages may have in values: texts, numbers, lists, objects. They are counted before
+anything is made of them: each takes its client a byte or two, and the broker a hundred."""
+MAX_SMALL_VALUES: Final = 100_000
+"""The same of a request that carries none."""
+MAX_MESSAGE_VALUES: Final = 4 * MAX_HEADERS
+"""The same of one message: a header is a list of two texts, or a message of two fields."""
+VALUE_BYTES: Final = 100
+"""What a value of a large request counts for among the bytes in flight, beside its own."""
+APPENDED_AT_ONCE_BYTES: Final = 4 * MIB
+"""Of a request that carries many messages, before others get a turn; more if one is larger, or they are numbered."""
+READ_AT_ONCE_BYTES: Final = 256 * KIB
+"""Of records that are translated for a reply, before others get a turn."""
 
 # gRPC
 GRPC_CONNECTIONS: Final = 1000

@@ -347,12 +347,13 @@ def test_what_is_no_frame_is_refused_and_a_frame_holds_nothing(tmp_path: Path) -
     async def body() -> None:
         async with opened(tmp_path) as (door, _):
             sent = pb.PublishFrame(topic="orders", messages=[pb.Message(value=b"1")])
-            frame = Frame(door.broker, 3, sent.SerializeToString())
+            frame = Frame(door.broker, 3)
+            frame.publish(sent.SerializeToString())
             assert not frame.waits
             reply = frame.answer()
             assert (reply.frame, reply.durability, reply.ranges[0].count) == (3, "written", 1)
             with pytest.raises(Exception, match="not a PublishFrame"):
-                Frame(door.broker, 0, b"\xff\xff")
+                Frame(door.broker, 0).publish(b"\xff\xff")
 
     run(body())
 
@@ -463,7 +464,9 @@ def test_an_error_about_the_producer_is_not_blamed_on_the_message(tmp_path: Path
             def refused(*values: bytes, **fields: Any) -> Any:
                 messages = [pb.Message(value=value) for value in values]
                 sent = pb.PublishFrame(messages=messages, **{**producer, **fields})
-                (error,) = Frame(door.broker, 0, sent.SerializeToString()).answer().errors
+                frame = Frame(door.broker, 0)
+                frame.publish(sent.SerializeToString())
+                (error,) = frame.answer().errors
                 return error
 
             for values in ((b"1",), (b"1", b"2")):

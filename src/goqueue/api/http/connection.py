@@ -177,7 +177,7 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
             size = max(missing, _RESERVE_BYTES)
             room = self._broker.requests.try_take(size)
             if room is not None:
-                request.room = request.room.plus(room)
+                request.hold(room)
             else:
                 self._waits_for_room = True
                 self.loop.create_task(self._wait_for_room(request, size))
@@ -259,7 +259,7 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
             else:  # it is whole already, and waits
                 request.refusal, self._lingering = error, True
         else:
-            request.room = request.room.plus(room)
+            request.hold(room)
             if self.closing:
                 request.room.give()
         self._waits_for_room = False

@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from goqueue.api.errors import INTERNAL, RETRY_AFTER_S, status_of
-from goqueue.broker.admission import NOTHING
+from goqueue.broker.admission import NOTHING, Ticket
 from goqueue.model.errors import GoQueueError, MethodNotAllowed
 from goqueue.wire.failures import pack_error
 
@@ -30,7 +30,11 @@ class Request:
         self.keep_alive = True
         self.refusal: GoQueueError | None = None
         self.room = NOTHING
-        """What was taken of the broker's budget for the body."""
+        """What was taken of the broker's budget for the body, and for what is made of it."""
+
+    def hold(self, room: Ticket) -> None:
+        """More room, given back with the rest."""
+        self.room = self.room.plus(room)
 
 
 class Answer:

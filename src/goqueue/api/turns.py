@@ -1,0 +1,42 @@
+"""How large requests share the event loop: one of them works at a time, a moment each, and everybody else between them.
+
+What is large is cut into steps by whoever knows it: reading a message of a request, showing one in a reply. A step that
+cannot be cut has a turn for itself.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from time import perf_counter
+
+from goqueue.model import limits
+
+
+class Turns:
+    """First come, first served, also among the turns of one request. Used from one event loop."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """For what cannot be cut: nothing else that is large works before the loop has gone round."""
+        async with self._lock:
+            yield
+            await asyncio.sleep(0)
+
+    async def take(self, steps: Iterable[object]) -> None:
+        """Do all steps, in as many turns as they need; at once if nobody else has a turn and they are few."""
+        left = iter(steps)
+        if not self._lock.locked() and _work(left):
+            return
+        while True:
+            async with self.turn():
+                if _work(left):
+                    return
+
+
+def _work(steps: Iterable[object]) -> bool:
+    """Do steps for a moment; whether there are none left."""
+    until = perf_counter() + limits.TURN_S
+    return all(perf_counter() <= until for _ in steps)
