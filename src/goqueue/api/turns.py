@@ -5,11 +5,18 @@ cannot be cut has a turn for itself.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from time import perf_counter
+from typing import Final, TypeVar
 
 from goqueue.model import limits
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+FEW: Final = 64
+"""So many entries need no turns."""
 
 
 class Turns:
@@ -34,6 +41,21 @@ class Turns:
             async with self.turn():
                 if _work(left):
                     return
+
+
+async def in_turns(turns: Turns, entries: Sequence[S], convert: Callable[[S], T]) -> list[T]:
+    """Each of them converted; where they are many, others get their turns meanwhile."""
+    if len(entries) <= FEW:
+        return [convert(entry) for entry in entries]
+    made: list[T] = []
+
+    def steps() -> Iterator[None]:
+        for entry in entries:
+            made.append(convert(entry))
+            yield
+
+    await turns.take(steps())
+    return made
 
 
 def _work(steps: Iterable[object]) -> bool:

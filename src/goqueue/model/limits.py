@@ -207,6 +207,8 @@ APPENDED_AT_ONCE_BYTES: Final = 4 * MIB
 """Of a request that carries many messages, before others get a turn; more if one is larger, or they are numbered."""
 READ_AT_ONCE_BYTES: Final = 256 * KIB
 """Of records that are translated for a reply, before others get a turn."""
+MAX_READ_HEADERS: Final = 100_000
+"""A page of a simple read ends where its messages have so many."""
 
 # gRPC
 GRPC_CONNECTIONS: Final = 1000

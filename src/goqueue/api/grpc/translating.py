@@ -5,7 +5,7 @@ in JSON: a broker that is older than its client must not do half of what it was 
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final, TypeVar
 
@@ -34,7 +34,7 @@ from goqueue.api.grpc.streams import SCHEMA
 from goqueue.api.later import Later, Reader, fields_of
 from goqueue.api.operations import OPERATIONS, Operation
 from goqueue.api.refusals import refuse
-from goqueue.api.turns import Turns
+from goqueue.api.turns import FEW, Turns, in_turns
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, TooLarge
 from goqueue.wire.shapes import Poll, Reply, Request
@@ -46,8 +46,6 @@ T = TypeVar("T", bound=Request)
 
 Converter = Callable[[Any], Any]
 
-_FEW: Final = 64
-"""So many entries of a list need no turns."""
 _LATER: Final = {
     request_name(operation.name): operation.later for operation in OPERATIONS if operation.later is not None
 }
@@ -120,18 +118,10 @@ def write_reply(reply: Reply) -> Any:
 
 async def write_in_turns(turns: Turns, reply: Reply) -> Any:
     """The same, and others get their turns while long lists in it are written."""
-    lists = {name: one for name, one in _LONG.get(type(reply), {}).items() if len(getattr(reply, name) or ()) > _FEW}
+    lists = {name: one for name, one in _LONG.get(type(reply), {}).items() if len(getattr(reply, name) or ()) > FEW}
     if not lists:
         return write_reply(reply)
-    made: dict[str, list[Any]] = {name: [] for name in lists}
-
-    def write() -> Iterator[None]:
-        for name, one in lists.items():
-            for entry in getattr(reply, name):
-                made[name].append(one(entry))
-                yield
-
-    await turns.take(write())
+    made = {name: await in_turns(turns, getattr(reply, name), one) for name, one in lists.items()}
     async with turns.turn():
         message = write_reply(msgspec.structs.replace(reply, **{name: [] for name in lists}))
         for name, entries in made.items():

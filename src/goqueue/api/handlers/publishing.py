@@ -16,6 +16,7 @@ from msgspec import UNSET
 
 from goqueue import codec
 from goqueue.api.service import Service
+from goqueue.api.turns import FEW
 from goqueue.broker.publish import Publisher, Receipt
 from goqueue.broker.topic import OpenTopic
 from goqueue.codec.layout import SortedBlock
@@ -34,10 +35,6 @@ _ACKS: Final = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 _LANES: Final[dict[str | int, int]] = {lane.name.lower(): int(lane) for lane in Lane} | {
     int(lane): int(lane) for lane in Lane
 }
-
-
-_FEW: Final = 64
-"""So many messages need no turns."""
 
 
 async def publish(service: Service, request: shapes.Publish, topic: str) -> shapes.PublishResult:
@@ -309,7 +306,7 @@ class _Results:
         return [result for result in self._results if result is not None]
 
     async def _do(self, steps: Iterator[None]) -> None:
-        if len(self._messages) > _FEW:
+        if len(self._messages) > FEW:
             await self._turns.take(steps)
         else:
             for _ in steps:
