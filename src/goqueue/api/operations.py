@@ -314,6 +314,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "cancel_many_delayed", "Cancel many delayed messages", "POST", ("/topics/{topic}/delayed/cancel",),
         shapes.CancelDelayed, shapes.DelaysCancelled, delivery.cancel_many_delayed, refusals=(404,),
+        request_values=4 * limits.MAX_CANCELLED,
     ),
     Operation(
         "priority_stats", "What groups have in each priority lane, and were served of it", "GET", ("/priority/stats",),

@@ -111,6 +111,8 @@ class Readings:
             ready=broker.failure is None and not broker.draining,
             connections=dict(self._service.connections),
             in_flight_bytes=broker.requests.held + broker.replies.held,
+            lost_bytes=broker.requests.lost + broker.replies.lost,
+            oldest_s=max(broker.requests.oldest_s, broker.replies.oldest_s),
             fsync_latency=broker.fsync_latency,
             delay_lateness=broker.alarms.lateness,
             transactions=TransactionsReading(

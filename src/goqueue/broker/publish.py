@@ -136,6 +136,9 @@ class Publisher:
                 self._permits.take_part(transaction, target)
             if monotonic is not None:
                 self.on_delayed(target)
+        except LogClosed:  # the topic was deleted after it was looked up
+            meters.errors.add(Unavailable.code)
+            raise Unavailable(GONE) from None
         except GoQueueError as error:
             meters.errors.add(error.code)
             if isinstance(error, StorageFailed):

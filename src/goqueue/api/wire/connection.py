@@ -265,6 +265,7 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
 
     def sweep(self, now: float) -> None:
         """Cut off a client that neither sends on nor takes its replies; give back a buffer nobody needs."""
+        self._own.reclaim()
         stuck_s = self._stuck_s(now)
         held, waited_s = self._buffer.held, now - self._heard_at
         allowed_s = limits.BODY_GRACE_S + self._buffer.wanted / limits.BODY_BYTES_PER_S
