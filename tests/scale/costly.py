@@ -57,14 +57,13 @@ Send = Callable[[], str]
 
 
 def run(plan: Plan, chosen: str = "") -> Iterator[Outcome]:
-    with staged("--grpc", "127.0.0.1:0") as broker:
+    """Those whose names have `chosen` in them."""
+    with staged("--grpc", "127.0.0.1:0") as broker, Probe(broker.wire, f"{broker.data_dir}.probe") as probe:
+        _prepare(broker)
         for name, requests in _REQUESTS.items():
-            if chosen not in name:
-                continue
-            _prepare(broker)
-            with Probe(broker.wire, f"{broker.data_dir}.probe") as probe, closing(_Clients(broker, plan)) as clients:
-                yield _measure(name, requests(clients), plan, probe)
-            _clear(broker)
+            if chosen in name:
+                with closing(_Clients(broker, plan)) as clients:
+                    yield _measure(name, requests(clients), plan, probe)
 
 
 def _measure(name: str, send: Send, plan: Plan, probe: Probe) -> Outcome:
@@ -72,9 +71,11 @@ def _measure(name: str, send: Send, plan: Plan, probe: Probe) -> Outcome:
     stop = threading.Event()
 
     def go() -> None:
-        while not stop.is_set():
+        while True:
             answer = send()
             answers[answer] = answers.get(answer, 0) + 1
+            if stop.is_set():
+                return
 
     send()
     sender = threading.Thread(target=go)
@@ -116,12 +117,6 @@ def _publish(caller: WireCaller, topic: str, block: bytes | bytearray) -> None:
 def _head(caller: WireCaller, topic: str) -> bytes:
     (found,) = caller.ask("metadata", topics=[topic])["topics"]
     return PublishRequest(int(found["topic_id"], 16), 0, Acks.LEADER).pack()
-
-
-def _clear(broker: RunningBroker) -> None:
-    with closing(WireCaller(broker.wire)) as caller:
-        for topic in (_TOPIC, _HEADERS, _SMALL, "elsewhere"):
-            caller.ask("delete_topic", topic=topic)
 
 
 # ---------------------------------------------------------------- clients
