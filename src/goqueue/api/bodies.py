@@ -31,16 +31,16 @@ class Bodies:
         self._operation = operation
         self._what = what
         self._path = operation.path_fields if has_path else ()
-        self._reader = None if operation.later is None else Reader(operation.request, operation.later)
-        self._is_whole = not self._path and self._reader is None
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-            operation.request if self._is_whole else self._shape()
+        self._whole: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+            self._shape(None) if self._path else operation.request
         )
+        self._entries = None if operation.later is None else Reader(operation.request, operation.later)
+        self._large = self._whole if operation.later is None else msgspec.json.Decoder(self._shape(operation.later))
 
-    def _shape(self) -> type[Struct]:
-        """The request with the fields of its path, and a list that is read later as it lies in the body."""
+    def _shape(self, later: str | None) -> type[Struct]:
+        """The request with the fields of its path; `later` is a list that stays as it lies in the body."""
         fields: list[Any] = [(name, PATH_FIELDS[name]) for name in self._path]
-        fields += fields_of(self._operation.request, self._operation.later, msgspec.Raw)
+        fields += fields_of(self._operation.request, later, msgspec.Raw)
         return msgspec.defstruct(f"{self._operation.name}_body", fields, kw_only=True, forbid_unknown_fields=True)
 
     async def read(self, service: Service, body: Body, count: Callable[[int], None]) -> tuple[Request, dict[str, Any]]:
@@ -56,19 +56,21 @@ class Bodies:
             return self.decode(body)
 
     def decode(self, body: Body) -> tuple[Request, dict[str, Any]]:
-        """At once, however large."""
+        """At once. The entries of a long list are read later if the body is large."""
         operation = self._operation
         operation.check_size(body)
+        is_large = len(body) > limits.SMALL_JSON_BYTES and self._entries is not None
+        found: Any
         try:
-            found = self._decoder.decode(body or _NO_BODY)
+            found = (self._large if is_large else self._whole).decode(body or _NO_BODY)
         except msgspec.ValidationError as error:
             raise refuse(error, operation.request) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise unreadable(self._what, body, error) from None
-        if self._is_whole:
+        if not is_large and not self._path:
             return found, {}
-        path = operation.path_of({name: getattr(found, name) for name in self._path}) if self._path else {}
+        path = operation.path_of({name: getattr(found, name) for name in self._path})
         own = {name: getattr(found, name) for name in operation.request.__struct_fields__}
-        if self._reader is not None and operation.later is not None:
-            own[operation.later] = Later(own[operation.later], self._reader.from_json)
+        if is_large and self._entries is not None and operation.later is not None:
+            own[operation.later] = Later(own[operation.later], self._entries.from_json)
         return operation.request(**own), path

@@ -5,6 +5,7 @@ cannot be cut has a turn for itself.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from time import perf_counter
@@ -56,6 +57,11 @@ async def in_turns(turns: Turns, entries: Sequence[S], convert: Callable[[S], T]
 
     await turns.take(steps())
     return made
+
+
+def exhaust(steps: Iterable[object]) -> None:
+    """All of them, now."""
+    deque(steps, maxlen=0)
 
 
 def _work(steps: Iterable[object]) -> bool:

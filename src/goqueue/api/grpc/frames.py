@@ -20,7 +20,7 @@ from goqueue.api.grpc.failures import refusal
 from goqueue.api.grpc.translating import check_known, pb, read_message
 from goqueue.api.handlers.publishing import Batch, Made, Sent, to_record
 from goqueue.api.refusals import refuse
-from goqueue.api.turns import Turns
+from goqueue.api.turns import Turns, exhaust
 from goqueue.broker.broker import Broker
 from goqueue.broker.topic import OpenTopic
 from goqueue.model import limits
@@ -70,8 +70,7 @@ class Frame:
         """Without a pause."""
         frame = _decode(body)
         try:
-            for _ in self._steps(frame, body):
-                pass
+            exhaust(self._steps(frame, body))
         except GoQueueError as error:
             self._fail(error)
 

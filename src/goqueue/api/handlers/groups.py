@@ -9,7 +9,7 @@ from msgspec import UNSET
 from goqueue import codec
 from goqueue.api.handlers.showing import show_member, show_polled
 from goqueue.api.service import Service
-from goqueue.api.turns import FEW
+from goqueue.api.turns import FEW, exhaust
 from goqueue.broker.poll import Turn
 from goqueue.groups.commands import Join
 from goqueue.groups.group import Group, Member
@@ -95,8 +95,7 @@ async def poll(service: Service, request: shapes.Poll, group: str, parked: Turn)
     if sum(row.chunk.count for row in polled.rows) > FEW:
         await service.turns.take(show())
     else:
-        for _ in show():
-            pass
+        exhaust(show())
     return shapes.Polled(
         group_id=group,
         member_id=request.member_id,

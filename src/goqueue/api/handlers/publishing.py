@@ -16,7 +16,8 @@ from msgspec import UNSET
 
 from goqueue import codec
 from goqueue.api.service import Service
-from goqueue.api.turns import FEW
+from goqueue.api.turns import FEW, exhaust
+from goqueue.broker.partition import Placed
 from goqueue.broker.publish import Publisher, Receipt
 from goqueue.broker.topic import OpenTopic
 from goqueue.codec.layout import SortedBlock
@@ -31,6 +32,11 @@ from goqueue.model.transactions import transaction_number
 from goqueue.transactions.coordinator import Writer
 from goqueue.wire import shapes
 
+_STEP: Final = 16
+"""Messages that are looked at without a pause."""
+_ENCODED_AT_ONCE: Final = 256
+_ENCODED_AT_ONCE_BYTES: Final = 256 * limits.KIB
+"""How much of a partition is gathered before it is encoded."""
 _ACKS: Final = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 _LANES: Final[dict[str | int, int]] = {lane.name.lower(): int(lane) for lane in Lane} | {
     int(lane): int(lane) for lane in Lane
@@ -45,12 +51,69 @@ async def publish_one(
     service: Service, topic: str, request: shapes.Publish | shapes.TransactionPublish, transaction: int | None
 ) -> shapes.PublishResult:
     """In this transaction, which the one who asks may write in."""
+    begun = perf_counter()
+    opened = service.broker.topics.named(topic)
     acks = _ACKS[request.acks] if isinstance(request, shapes.Publish) else Acks.LEADER
-    batch = _Results(service, topic, [request], acks, _producer(request, transaction), transaction)
-    results = await batch.publish()
-    if batch.refused:
-        raise batch.refused[0].error
-    return results[0]
+    producer = _producer(request, transaction)
+    try:
+        record = to_record(request, opened.meta.settings.max_message_bytes, producer, transaction)
+        partition = request.partition
+        if partition is None:
+            partition = _partition_of(record, 0, opened, producer)
+        block = memoryview(codec.encode((record,)))
+        receipt = service.broker.publisher.publish(
+            opened, partition, block, acks=acks, producer=producer, transaction=transaction
+        )
+    except GoQueueError as error:
+        error.index = 0
+        raise
+    await receipt.safe()
+    opened.meters.produce_latency.observe(perf_counter() - begun)
+    (place,) = receipt.placed
+    deliver_at = None if record.extension is None else record.extension.deliver_at
+    time = show_time(place.timestamp)
+    return _result(opened, partition, receipt, place, time, place.first_offset, record.priority, deliver_at)
+
+
+def _partition_of(record: Record, ordinal: int, topic: OpenTopic, producer: Producer | None) -> int:
+    """Where a message goes that names no partition, and has a key or stands alone."""
+    if producer is not None:
+        raise InvalidRequest(f"message {ordinal} names no partition; with producer_id every message must")
+    count = len(topic.slots)
+    return topic.round_robin.next(count) if record.key is None else partition_of(record.key, count)
+
+
+def _result(
+    topic: OpenTopic,
+    partition: int,
+    receipt: Receipt,
+    place: Placed,
+    time: str,
+    offset: int,
+    lane: int,
+    deliver_at: int | None,
+) -> shapes.PublishResult:
+    """What became of a message that was stored: `time` is that of its place as text, `deliver_at` as in its record."""
+    priority = shapes.LANE_NAMES[lane]
+    durability = shapes.DURABILITY_NAMES[receipt.durability]
+    if receipt.acks is Acks.NONE:
+        return shapes.PublishResult(partition=partition, priority=priority, durability=durability)
+    appended = place.timestamp
+    due = None
+    if deliver_at is not None and appended:
+        due = appended - deliver_at if deliver_at < 0 else deliver_at
+        due = due if due > appended else None
+    return shapes.PublishResult(
+        partition=partition,
+        offset=offset,
+        delayed=UNSET if due is None else True,
+        deliverAt=UNSET if due is None else show_time(due),
+        message_id=message_id(topic.meta.name, partition, offset),
+        timestamp=time if appended else UNSET,
+        priority=priority,
+        durability=durability,
+        duplicate=place.duplicate or UNSET,
+    )
 
 
 async def publish_batch(service: Service, request: shapes.PublishBatch, topic: str) -> shapes.PublishResults:
@@ -58,10 +121,17 @@ async def publish_batch(service: Service, request: shapes.PublishBatch, topic: s
     producer = _producer(request, transaction)
 
     def check() -> None:
-        if transaction is not None:
-            _transaction(service, request)
+        _transaction(service, request)
 
-    batch = _Results(service, topic, request.messages, _ACKS[request.acks], producer, transaction, check)
+    batch = _Results(
+        service,
+        topic,
+        request.messages,
+        _ACKS[request.acks],
+        producer,
+        transaction,
+        None if transaction is None else check,
+    )
     return shapes.PublishResults(results=await batch.publish())
 
 
@@ -106,39 +176,59 @@ class Refused(NamedTuple):
 
 
 class _Share:
-    """The messages of a request that are for one partition, as blocks.
+    """The messages of a request that are for one partition, on their way into blocks.
 
     They are cut into several unless the share has to stay whole: messages that are numbered are stored all or none.
     """
 
-    __slots__ = ("_blocks", "_is_whole", "_ordinals", "_partition", "_records")
+    __slots__ = ("_blocks", "_is_whole", "_open", "_ordinals", "_partition", "_records", "_size")
 
     def __init__(self, partition: int, *, is_whole: bool) -> None:
         self._partition = partition
         self._is_whole = is_whole
         self._blocks: list[SortedBlock] = []
-        self._ordinals = array("H")
-        self._records = bytearray()
-        """Those of the block that is not full."""
+        self._open: SortedBlock | None = None
+        """The block that is not full."""
+        self._ordinals: list[int] = []
+        self._records: list[Record] = []
+        """Those that are not in a block yet, and which messages of the request they are."""
+        self._size = 0
+        """Of their values, about."""
 
-    def add(self, ordinal: int, record: Record) -> None:
-        """`InvalidRecord` if it breaks a limit."""
-        encoded = codec.encode((record,))
-        if self._records and not self._is_whole and len(self._records) + len(encoded) > limits.APPENDED_AT_ONCE_BYTES:
-            self._close()
+    def add(self, ordinal: int, record: Record) -> bool:
+        """Whether there are so many that they should be encoded."""
         self._ordinals.append(ordinal)
-        self._records += encoded
+        self._records.append(record)
+        if record.value is not None:
+            self._size += len(record.value)
+        return self._size > _ENCODED_AT_ONCE_BYTES or len(self._records) >= _ENCODED_AT_ONCE
 
-    def blocks(self) -> list[SortedBlock]:
-        """All of them, which it has no longer."""
-        if self._records:
-            self._close()
-        found, self._blocks = self._blocks, []
+    def encode(self, refuse: Callable[[int, InvalidRecord], None]) -> None:
+        """What was added; `refuse` is told of a message that breaks a limit, and may raise."""
+        ordinals, records = self._ordinals, self._records
+        self._ordinals, self._records, self._size = [], [], 0
+        while records:
+            try:
+                self._append(array("H", ordinals), codec.encode(records))
+                return
+            except InvalidRecord as error:
+                bad = error.index or 0
+                del records[bad]
+                refuse(ordinals.pop(bad), error)
+
+    def _append(self, ordinals: "array[int]", encoded: bytearray) -> None:
+        last = self._open
+        if last is not None and (self._is_whole or len(last.block) + len(encoded) <= limits.APPENDED_AT_ONCE_BYTES):
+            last.ordinals.extend(ordinals)
+            last.block.extend(encoded)
+        else:
+            self._open = SortedBlock(self._partition, ordinals, encoded)
+            self._blocks.append(self._open)
+
+    def take(self) -> list[SortedBlock]:
+        """All blocks, which it has no longer."""
+        found, self._blocks, self._open = self._blocks, [], None
         return found
-
-    def _close(self) -> None:
-        self._blocks.append(SortedBlock(self._partition, self._ordinals, self._records))
-        self._ordinals, self._records = array("H"), bytearray()
 
 
 class Batch:
@@ -169,39 +259,42 @@ class Batch:
         self.refused: list[Refused] = []
 
     def sort(self, made: Iterable[Made], given: int | None = None) -> Iterator[None]:
-        """Into blocks by partition: a step for each message. None is stored before all of them are read."""
-        topic, producer = self.topic, self.producer
+        """Into blocks by partition, in steps of a few messages. None is stored before all of them are read."""
+        topic, producer, shares = self.topic, self.producer, self._shares
         count = len(topic.slots)
         turn: int | None = None
         for ordinal, partition, record in made:
             if partition is None:
                 if given is not None:
                     partition = given
-                elif producer is not None:
-                    raise InvalidRequest(f"message {ordinal} names no partition; with producer_id every message must")
-                elif record.key is not None:
+                elif producer is None and record.key is not None:
                     partition = partition_of(record.key, count)
-                else:
-                    turn = topic.round_robin.next(count) if turn is None else turn
+                elif record.key is None and turn is not None:
                     partition = turn
-            share = self._shares.get(partition)
+                else:
+                    partition = _partition_of(record, ordinal, topic, producer)
+                    turn = partition if record.key is None else turn
+            share = shares.get(partition)
             if share is None:
-                share = self._shares[partition] = _Share(partition, is_whole=producer is not None)
-            try:
-                share.add(ordinal, record)
-            except InvalidRecord as error:
-                self.refuse_one(ordinal, error)
+                share = shares[partition] = _Share(partition, is_whole=producer is not None)
+            if share.add(ordinal, record):
+                share.encode(self.refuse_one)
+            if not ordinal % _STEP:
+                yield
+        for share in shares.values():
+            share.encode(self.refuse_one)
             yield
-        if producer is not None and len(self._shares) > 1:
+        if producer is not None and len(shares) > 1:
             raise InvalidRequest(
                 "the messages name different partitions; with producer_id send one partition at a time"
             )
 
-    def append(self, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def append(self, check: Callable[[], None] | None = None) -> Iterator[None]:
         """What was sorted: a step for each block. `check` raises if it may not be stored any more."""
         for share in self._shares.values():
-            for block in share.blocks():
-                check()
+            for block in share.take():
+                if check is not None:
+                    check()
                 self._publish_block(block)
                 yield
 
@@ -273,7 +366,7 @@ class _Results:
         acks: Acks,
         producer: Producer | None,
         transaction: int | None,
-        check: Callable[[], None] = lambda: None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         """`check` raises if the transaction may not be written in any more: it may end between turns."""
         self._topic = service.broker.topics.named(topic)
@@ -294,23 +387,23 @@ class _Results:
     async def publish(self) -> list[shapes.PublishResult]:
         """A result per message, in their order. With a producer a refusal is raised."""
         begun = perf_counter()
-        await self._do(self._batch.sort(self._made()))
-        await self._do(self._batch.append(self._check))
-        await self._batch.safe()
-        await self._do(self._report())
+        batch = self._batch
+        if len(self._messages) > FEW:
+            await self._turns.take(batch.sort(self._made()))
+            await self._turns.take(batch.append(self._check))
+            await batch.safe()
+            await self._turns.take(self._report())
+        else:
+            exhaust(batch.sort(self._made()))
+            exhaust(batch.append())
+            await batch.safe()
+            exhaust(self._report())
         for ordinals, error in self._batch.refused:
             refusal = shapes.PublishResult(error=str(error), code=error.code, retriable=error.retriable)
             for ordinal in ordinals:
                 self._results[ordinal] = refusal
         self._topic.meters.produce_latency.observe(perf_counter() - begun)
         return [result for result in self._results if result is not None]
-
-    async def _do(self, steps: Iterator[None]) -> None:
-        if len(self._messages) > FEW:
-            await self._turns.take(steps)
-        else:
-            for _ in steps:
-                pass
 
     def _made(self) -> Iterator[Made]:
         limit = self._topic.meta.settings.max_message_bytes
@@ -331,44 +424,26 @@ class _Results:
             yield ordinal, message.partition, record
 
     def _report(self) -> Iterator[None]:
-        """A step for each message that was stored."""
-        name = self._topic.meta.name
+        """In steps of a few messages."""
         for partition, ordinals, receipt in self._batch.sent:
-            durability = shapes.DURABILITY_NAMES[receipt.durability]
             rest = iter(ordinals)
             for place in receipt.placed:
-                time = show_time(place.timestamp) if place.timestamp else UNSET
-                duplicate = place.duplicate or UNSET
+                time = show_time(place.timestamp)
                 for offset, ordinal in zip(
                     range(place.first_offset, place.first_offset + place.messages), rest, strict=False
                 ):
-                    yield
-                    priority = shapes.LANE_NAMES[self._lanes[ordinal]]
-                    if self._acks is Acks.NONE:
-                        self._results[ordinal] = shapes.PublishResult(
-                            partition=partition, priority=priority, durability="none"
-                        )
-                        continue
-                    due = self._due_at(ordinal, place.timestamp)
-                    self._results[ordinal] = shapes.PublishResult(
-                        partition=partition,
-                        offset=offset,
-                        delayed=UNSET if due is None else True,
-                        deliverAt=UNSET if due is None else show_time(due),
-                        message_id=message_id(name, partition, offset),
-                        timestamp=time,
-                        priority=priority,
-                        durability=durability,
-                        duplicate=duplicate,
+                    if not offset % _STEP:
+                        yield
+                    self._results[ordinal] = _result(
+                        self._topic,
+                        partition,
+                        receipt,
+                        place,
+                        time,
+                        offset,
+                        self._lanes[ordinal],
+                        self._due.get(ordinal),
                     )
-
-    def _due_at(self, ordinal: int, appended: int) -> int | None:
-        """When a message that was appended then is delivered; None for at once."""
-        deliver_at = self._due.get(ordinal)
-        if deliver_at is None or not appended:
-            return None
-        due = appended - deliver_at if deliver_at < 0 else deliver_at
-        return due if due > appended else None
 
 
 def to_record(message: shapes.Message, limit: int, producer: Producer | None, transaction: int | None = None) -> Record:
