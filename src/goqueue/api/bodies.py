@@ -69,7 +69,7 @@ class Bodies:
             raise unreadable(self._what, body, error) from None
         if not is_large and not self._path:
             return found, {}
-        path = operation.path_of({name: getattr(found, name) for name in self._path})
+        path = operation.path_of({name: getattr(found, name) for name in self._path}) if self._path else {}
         own = {name: getattr(found, name) for name in operation.request.__struct_fields__}
         if is_large and self._entries is not None and operation.later is not None:
             own[operation.later] = Later(own[operation.later], self._entries.from_json)

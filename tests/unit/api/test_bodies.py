@@ -23,7 +23,7 @@ def batch(*messages: str) -> bytes:
 
 
 def decoded(body: bytes) -> Any:
-    return BATCH.decode(body)[0]
+    return BATCH.decode(padded(body))[0]
 
 
 def padded(body: bytes) -> bytes:
@@ -132,16 +132,17 @@ def test_what_is_wrong_with_an_entry_is_said_as_if_all_had_been_read_at_once(
         (b'{"messages":{}}', "messages is an object, not a list"),
         (b'{"messages":[{"value":"a"}],"ack":"all"}', "there is no field 'ack' here; did you mean acks?"),
         (b'{"messages":[{"value":"a"}', "the body is not valid JSON"),
-        (b'{"messages":[{"value":"\\ud800"}]}', "the body has text that is not valid Unicode"),
+        (b'{"messages":[{"value":"\\ud800 and much more"}]}', "the body has text that is not valid Unicode"),
         (b'{"messages":[{"value":}]}', "the body is not valid JSON"),
         (b'{"messages":' + b"[" * 100_000, "the body is nested too deeply"),
         (batch(*['{"value":"a"}'] * (limits.MAX_MESSAGES_PER_REQUEST + 1)), "messages has more than 10000 entries"),
     ],
 )
 def test_what_is_wrong_with_the_list_is_said_at_once(body: bytes, words: str) -> None:
-    with pytest.raises(InvalidRequest) as refused:
-        BATCH.decode(body)
-    assert str(refused.value).startswith(words), str(refused.value)
+    for given in (body, body + b" " * limits.SMALL_JSON_BYTES):
+        with pytest.raises(InvalidRequest) as refused:
+            BATCH.decode(given)
+        assert str(refused.value).startswith(words), str(refused.value)
 
 
 def test_a_message_with_very_many_headers_is_refused_unread() -> None:
