@@ -4,6 +4,8 @@ Each time somebody else is served meanwhile, and when they have gone nothing of 
 """
 
 import asyncio
+import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,10 @@ async def is_served(server: Server) -> bool:
 def connections(server: Server) -> list[Any]:
     (door,) = (door for door in server._doors if door._name == "http")
     return list(door._connections)
+
+
+def has_arrived(connection: Any, size: int) -> bool:
+    return bool(connection._body_bytes == size)
 
 
 def messages_in(server: Server) -> int:
@@ -83,6 +89,60 @@ def test_a_head_may_take_its_grace_time_and_no_longer(tmp_path: Path) -> None:
             await until(lambda: any(one._incoming for one in connections(server)))
             sweep(server, after_s=limits.BODY_GRACE_S + 1)
             assert await slow.read_to_the_end() == b""
+
+    run(scenario())
+
+
+PROMISED = {
+    "nothing of it": b"",
+    "a piece of it": b"x" * 1000,
+    "so much that room was taken for it": b"x" * 2_000_000,
+}
+
+
+@pytest.mark.parametrize("what", PROMISED)
+def test_a_large_body_that_was_promised_and_falls_silent_keeps_no_place(tmp_path: Path, what: str) -> None:
+    """Its allowance is minutes, for what comes slowly; nothing at all comes for half a minute at most."""
+
+    async def scenario() -> None:
+        async with watched_server(tmp_path) as server:
+            await ask(server, post("/topics", ORDERS))
+            async with Peer(server.endpoints["http"]) as silent:
+                await silent.send(publish(b"", f"Content-Length: {limits.MAX_BODY_BYTES}") + PROMISED[what])
+                await until(lambda: any(one._body_bytes == len(PROMISED[what]) for one in connections(server)))
+                await until(lambda: any(one._incoming for one in connections(server)))
+                sweep(server, after_s=limits.SILENCE_S - 1)
+                (connection,) = connections(server)
+                sweep(server, after_s=limits.SILENCE_S + 1)
+                assert connection.closing
+                assert await silent.read_to_the_end() == b""
+
+    run(scenario())
+
+
+def test_a_body_that_comes_slowly_but_steadily_is_taken_and_not_for_longer_than_its_allowance(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with watched_server(tmp_path) as server:
+            await ask(server, post("/topics", ORDERS))
+            body = json.dumps({"value": "x" * 1_000_000}).encode()
+            for takes_s, served in ((1.4 * limits.SILENCE_S, True), (3600.0, False)):
+                async with Peer(server.endpoints["http"]) as slow:
+                    await slow.send(publish(b"", f"Content-Length: {len(body)}"))
+                    await until(lambda: any(one._incoming for one in connections(server)))
+                    (connection,) = connections(server)
+                    for at in range(10):
+                        connection._since -= takes_s / 10
+                        connection._heard_at -= limits.SILENCE_S - 1
+                        await slow.send(body[at : at + 1])
+                        await until(partial(has_arrived, connection, at + 1))
+                        sweep(server, after_s=0)
+                        if connection.closing:
+                            break
+                    if not served:
+                        assert await slow.read_to_the_end() == b""
+                        continue
+                    await slow.send(body[10:])
+                    assert (await one_answer(slow)).status == 200
 
     run(scenario())
 

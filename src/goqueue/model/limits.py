@@ -307,6 +307,8 @@ ADMISSION_WAIT_S: Final = 5.0
 BODY_GRACE_S: Final = 30.0
 BODY_BYTES_PER_S: Final = 64 * KIB
 """A body, or a frame, must arrive in the grace time plus its size at this speed."""
+SILENCE_S: Final = 30.0
+"""A request, or a frame, that has begun is given up when nothing at all arrived of it for so long."""
 REPLY_TIMEOUT_S: Final = 60.0
 """How long a client may take to read a reply before it is cut off."""
 MAX_QUERY_FIELDS: Final = 32

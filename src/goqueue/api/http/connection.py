@@ -49,8 +49,9 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
     """Requests are answered in the order they came."""
 
     __slots__ = (
-        "_allowed_s", "_body", "_body_bytes", "_broker", "_door", "_draining", "_expects", "_incoming", "_lingering",
-        "_messages", "_other_bytes", "_parser", "_reading", "_since", "_target", "_task", "_waiting", "_waits_for_room",
+        "_allowed_s", "_body", "_body_bytes", "_broker", "_door", "_draining", "_expects", "_heard_at", "_incoming",
+        "_lingering", "_messages", "_other_bytes", "_parser", "_reading", "_since", "_target", "_task", "_waiting",
+        "_waits_for_room",
     )  # fmt: skip
 
     def __init__(self, door: Door, listener: Listener) -> None:
@@ -76,6 +77,8 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         self._draining = False
         self._since, self._allowed_s = perf_counter(), _IDLE_S
         """What the connection waits for since when, and how long it may."""
+        self._heard_at = self._since
+        """When the client last sent anything, or was last listened to again."""
 
     # --- what asyncio calls
 
@@ -88,6 +91,7 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._see_written()
+        self._heard_at = perf_counter()
         if self.closing or self._lingering:
             return
         messages, body_bytes = self._messages, self._body_bytes
@@ -113,7 +117,7 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._since, self._allowed_s = perf_counter(), _IDLE_S
+        self._begin_wait()
         self._serve()
 
     # --- what the parser calls
@@ -202,6 +206,7 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
+                self._heard_at = perf_counter()
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
@@ -236,9 +241,15 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         self._write(*parts, undo=answer.undo)
         self._hold(answer.room)
         if not self._write_paused:
-            self._since, self._allowed_s = perf_counter(), _IDLE_S
+            self._begin_wait()
         if last and not self.closing:
             self._end(linger=request.refusal is not None)
+
+    def _begin_wait(self) -> None:
+        """From now on the client is waited for: for its next request, or for the rest of one that has begun."""
+        self._since = perf_counter()
+        if self._incoming is None:
+            self._allowed_s = _IDLE_S
 
     def _refuse(self, error: GoQueueError) -> None:
         """The request that is arriving is refused before it is whole; nothing after it is looked at."""
@@ -302,6 +313,8 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
             pass  # it waits for us, or we for it
         elif now - self._since > self._allowed_s:
             self._cut_off("nothing came for too long")
+        elif self._incoming is not None and self._reading and now - self._heard_at > limits.SILENCE_S:
+            self._cut_off("the client fell silent in the middle of a request")
 
     def _cut_off(self, reason: str) -> None:
         log.debug("connection cut off", peer=str(self._transport.get_extra_info("peername")), reason=reason)
