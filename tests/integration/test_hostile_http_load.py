@@ -15,6 +15,8 @@ from goqueue.api.http import connection as http_connection
 from goqueue.model import limits
 from goqueue.server.server import Server
 from tests.support.hostile import Peer, run, sweep, until, watched_server
+from tests.support.moved_time import MovedTime, run_timed
+from tests.support.patience import PATIENCE_S
 from tests.support.raw_http import Said, one_answer, post, publish, request
 
 ORDERS = {"name": "orders", "num_partitions": 1}
@@ -387,5 +389,102 @@ def test_a_refused_client_that_has_nothing_more_to_say_is_let_go_at_once(tmp_pat
             assert (await one_answer(peer)).status == 400
             assert await peer.read_to_the_end() == b""
             await until(lambda: not server.service.connections["http"])
+
+    run(scenario())
+
+
+# ---------------------------------------------------------------- what comes behind a refusal
+
+REFUSED = publish(b"", "Transfer-Encoding: chunked") + b"no size\r\n"
+
+
+async def send_for_ever(peer: Peer) -> int:
+    """Until the broker has had enough; how much that was."""
+    sent = 0
+    try:
+        while True:
+            await peer.send(b"x" * limits.MIB)
+            sent += limits.MIB
+    except ConnectionError:
+        return sent
+
+
+def test_a_refused_client_that_never_stops_sending_hears_why_and_is_cut_off_by_what_it_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LINGER_S", PATIENCE_S)
+    monkeypatch.setattr(limits, "LINGER_BYTES", 8 * limits.MIB)
+
+    async def scenario() -> None:
+        async with watched_server(tmp_path) as server, Peer(server.endpoints["http"]) as peer:
+            await peer.send(REFUSED)
+            sending = asyncio.ensure_future(send_for_ever(peer))
+            assert (await one_answer(peer)).status == 400
+            assert 4 * limits.MIB < await sending < 32 * limits.MIB, "what is read, and what fits into sockets"
+
+    run(scenario())
+
+
+def test_a_refused_client_that_never_stops_sending_is_cut_off_after_five_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert limits.LINGER_S == 5
+    monkeypatch.setattr(limits, "LINGER_S", 10 * PATIENCE_S)  # so long that only the moved time gets there
+
+    async def scenario() -> None:
+        async with watched_server(tmp_path) as server, Peer(server.endpoints["http"]) as peer:
+            await peer.send(REFUSED)
+            assert (await one_answer(peer)).status == 400
+            (connection,) = connections(server)
+            for _ in range(9):
+                MovedTime().move(int(PATIENCE_S * 1000))
+                await peer.send(b"more")
+            await until(lambda: connection._lingered >= 9 * 4)
+            assert not connection.closing
+            MovedTime().move(int(PATIENCE_S * 1000))
+            await until(lambda: connection.closing)
+
+    run_timed(scenario())
+
+
+def test_a_refused_client_that_waits_for_its_turn_is_not_read_from_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A poll before it waits for minutes, and so does its answer: what may come meanwhile is bounded as well."""
+    monkeypatch.setattr(limits, "LINGER_BYTES", 4 * limits.MIB)
+
+    async def scenario() -> None:
+        async with watched_server(tmp_path) as server:
+            await ask(server, post("/topics", ORDERS))
+            joined = await ask(server, post("/groups/g/join", {"client_id": "a", "topics": ["orders"]}))
+            member = joined[0].body["member_id"]
+            async with Peer(server.endpoints["http"]) as peer:
+                await peer.send(request("GET", f"/groups/g/poll?member_id={member}&timeout=60s") + REFUSED)
+                sending = asyncio.ensure_future(send_for_ever(peer))
+                await until(lambda: any(one._lingered > limits.LINGER_BYTES for one in connections(server)))
+                (connection,) = connections(server)
+                assert (connection._reading, connection.closing) == (False, False)
+                await ask(server, post("/topics/orders/publish", {"value": "wakes the poll"}))
+                assert (await one_answer(peer)).status == 200
+                assert (await one_answer(peer)).status == 400
+                await sending
+
+    run(scenario())
+
+
+def test_a_refused_client_that_is_slow_to_read_gets_the_answers_before_its_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LINGER_S", 0.0)
+
+    async def scenario() -> None:
+        async with watched_server(tmp_path) as server:
+            await ask(server, post("/topics", ORDERS))
+            await ask(server, post("/topics/orders/publish", {"value": "x" * 200_000}))
+            async with Peer(server.endpoints["http"], receive_bytes=4096) as slow:
+                await slow.send(request("GET", "/topics/orders/messages") * 30 + REFUSED)
+                answers = [await one_answer(slow) for _ in range(31)]
+                assert [one.status for one in answers] == [200] * 30 + [400]
+                assert await slow.read_to_the_end() == b""
 
     run(scenario())

@@ -27,8 +27,6 @@ log = logs.get("http")
 
 _IDLE_S: Final = 120.0
 """How long a connection may stay open without a request."""
-_LINGER_S: Final = 5.0
-"""How long the rest of a refused request is read and thrown away, so that its answer arrives."""
 _RESERVE_BYTES: Final = 1 * limits.MIB
 """How much room is taken for a body at a time; the first `_FREE_BYTES` of it need none."""
 _FREE_BYTES: Final = 64 * limits.KIB
@@ -50,8 +48,8 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
 
     __slots__ = (
         "_allowed_s", "_body", "_body_bytes", "_broker", "_door", "_draining", "_expects", "_heard_at", "_incoming",
-        "_lingering", "_messages", "_other_bytes", "_parser", "_reading", "_since", "_target", "_task", "_waiting",
-        "_waits_for_room",
+        "_lingered", "_lingering", "_lingers_until", "_messages", "_other_bytes", "_parser", "_reading", "_since",
+        "_target", "_task", "_waiting", "_waits_for_room",
     )  # fmt: skip
 
     def __init__(self, door: Door, listener: Listener) -> None:
@@ -74,6 +72,11 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         self._reading = True
         self._waits_for_room = False
         self._lingering = False
+        """A request was refused: what comes behind its head is read and thrown away."""
+        self._lingered = 0
+        """Bytes thrown away since the refusal, or since it was answered."""
+        self._lingers_until: asyncio.TimerHandle | None = None
+        """Runs once the refusal was answered."""
         self._draining = False
         self._since, self._allowed_s = perf_counter(), _IDLE_S
         """What the connection waits for since when, and how long it may."""
@@ -84,6 +87,8 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
+        if self._lingers_until is not None:
+            self._lingers_until.cancel()
         if self._incoming is not None:
             self._waiting.append(self._incoming)
             self._incoming = None
@@ -92,7 +97,10 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._see_written()
         self._heard_at = perf_counter()
-        if self.closing or self._lingering:
+        if self.closing:
+            return
+        if self._lingering:
+            self._throw_away(len(data))
             return
         messages, body_bytes = self._messages, self._body_bytes
         try:
@@ -202,7 +210,10 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         if self._task is None and self._waiting and not self._write_paused and not self._waits_for_room:
             self._task = self.loop.create_task(self._answer(self._waiting.popleft()))
         crowded = len(self._waiting) >= (_BEHIND_PARKED if self._parked else 1)
-        wanted = self._lingering or not (crowded or self._write_paused or self._waits_for_room)
+        if self._lingering:
+            wanted = self._lingered <= limits.LINGER_BYTES
+        else:
+            wanted = not (crowded or self._write_paused or self._waits_for_room)
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
@@ -286,9 +297,26 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         self._drop_waiting()
         if linger:
             self._transport.write_eof()
-            self._since, self._allowed_s = perf_counter(), _LINGER_S
+            self._lingered = 0
+            self._lingers_until = self.loop.call_later(limits.LINGER_S, self._stop_lingering)
         else:
             self.hang_up()
+
+    def _throw_away(self, count: int) -> None:
+        """A client that reads nothing before it has sent everything gets its answer only if somebody takes all that."""
+        self._lingered += count
+        if self._lingered > limits.LINGER_BYTES:
+            if self._lingers_until is None:  # it waits for its turn to be answered; so long nothing more is read
+                self._serve()
+            else:
+                self._cut_off("a refused client went on sending")
+
+    def _stop_lingering(self) -> None:
+        if self._transport.get_write_buffer_size():  # a slow reader: nothing more is read, and the answer may leave
+            self._since, self._allowed_s = perf_counter(), limits.REPLY_TIMEOUT_S
+            self.hang_up()
+        else:
+            self._cut_off("a refused client did not hang up")
 
     # --- looked after by the listener
 
