@@ -502,6 +502,17 @@ def test_what_never_ends_is_refused_and_not_kept(target: Target, what: str) -> N
     assert target.state() == before
 
 
+@pytest.mark.parametrize("in_one_write", [True, False])
+def test_a_head_that_is_too_large_is_refused_also_when_it_comes_at_once(target: Target, in_one_write: bool) -> None:
+    before = target.state()
+    behind = request("DELETE", "/topics/orders") if in_one_write else b""
+    for size in (limits.MAX_HTTP_HEADER_BYTES + 1, 200_000):
+        data = request("GET", "/topics", b"", "X: " + "x" * (size - len(request("GET", "/topics", b"", "X: "))))
+        assert len(data) == size
+        assert [said.status for said in target.tell(data + behind)] == [400]
+    assert target.state() == before
+
+
 def test_a_flood_of_requests_is_not_kept(target: Target) -> None:
     memory = resident_bytes(target.broker.pid)
     before = target.state()

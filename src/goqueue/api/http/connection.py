@@ -1,8 +1,8 @@
 """One client of the HTTP door: bytes in, whole requests to the door, answers out, one at a time and in order.
 
-The parsing is httptools'. What is bounded here: the head of a request and everything that is not its body; the body,
-which is kept only with room in the broker's budget; requests that wait for those before them; answers that are not
-taken, since the next request waits for that. The listener's sweep cuts off who does not get on.
+What is bounded here, beside what the parser bounds: the body, which is kept only with room in the broker's budget;
+requests that wait for those before them; answers that are not taken, since the next request waits for that. The
+listener's sweep cuts off who does not get on.
 
 A client that has nothing more to send still gets its answers; only a request that is parked ends with it.
 """
@@ -12,15 +12,13 @@ from collections import deque
 from collections.abc import Awaitable
 from time import perf_counter
 from typing import Final, Protocol
-from urllib.parse import SplitResultBytes, urlsplit
-
-import httptools
 
 from goqueue.api.http.messages import CONTINUE, Answer, Park, Request, refused
+from goqueue.api.http.parsing import Head, RequestParser
 from goqueue.api.listening import ClientConnection, Listener, T
 from goqueue.broker.broker import Broker
 from goqueue.model import limits
-from goqueue.model.errors import Busy, GoQueueError, InvalidRequest, TooLarge
+from goqueue.model.errors import Busy, GoQueueError
 from goqueue.telemetry import logs
 
 log = logs.get("http")
@@ -47,26 +45,19 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
     """Requests are answered in the order they came."""
 
     __slots__ = (
-        "_allowed_s", "_body", "_body_bytes", "_broker", "_door", "_draining", "_expects", "_heard_at", "_incoming",
-        "_lingered", "_lingering", "_lingers_until", "_messages", "_other_bytes", "_parser", "_reading", "_since",
-        "_target", "_task", "_waiting", "_waits_for_room",
+        "_allowed_s", "_body", "_body_bytes", "_broker", "_door", "_draining", "_heard_at", "_incoming", "_lingered",
+        "_lingering", "_lingers_until", "_parser", "_reading", "_since", "_task", "_waiting", "_waits_for_room",
     )  # fmt: skip
 
     def __init__(self, door: Door, listener: Listener) -> None:
         super().__init__(listener)
         self._door = door
         self._broker = door.broker
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser = RequestParser(self)
         self._incoming: Request | None = None
         """The request that is arriving."""
-        self._target = b""
         self._body: bytes | bytearray = b""
-        self._expects = False
-        """It asked to be told before it sends its body."""
         self._body_bytes = 0
-        self._other_bytes = 0
-        """What arrived of it beside the body: its head, chunk sizes, trailers."""
-        self._messages = 0
         self._waiting: deque[Request] = deque()
         self._task: asyncio.Task[None] | None = None
         self._reading = True
@@ -102,17 +93,12 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         if self._lingering:
             self._throw_away(len(data))
             return
-        messages, body_bytes = self._messages, self._body_bytes
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # refused when its headers were complete
-        except httptools.HttpParserError as error:
-            self._refuse(InvalidRequest(f"this is not HTTP/1.1: {error}"))
-        if self._messages == messages:  # all of it belongs to one request
-            self._other_bytes += len(data) - (self._body_bytes - body_bytes)
-            if self._other_bytes > limits.MAX_HTTP_HEADER_BYTES + self._body_bytes:
-                self._refuse(InvalidRequest(f"the request has more than {limits.MAX_HTTP_HEADER_BYTES} bytes of head"))
+        at = 0
+        while at < len(data) and not self._lingering:
+            try:
+                at = self._parser.feed(data, at)
+            except GoQueueError as error:
+                self._refuse(error)
         if len(self._waiting) > limits.MAX_PENDING_REQUESTS:
             self._cut_off("too many requests at once")
         self._serve()
@@ -130,54 +116,26 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
 
     # --- what the parser calls
 
-    def on_message_begin(self) -> None:
-        self._messages += 1
-        if self._lingering:
-            return
+    def begin(self) -> None:
         self._incoming = Request()
-        self._target, self._body, self._expects = b"", b"", False
-        self._body_bytes = self._other_bytes = 0
+        self._body, self._body_bytes = b"", 0
         self._since, self._allowed_s = perf_counter(), limits.BODY_GRACE_S
 
-    def on_url(self, url: bytes) -> None:
-        self._target += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._incoming is None:
-            return
-        header = name.lower()
-        if header == b"content-length" and int(value) > limits.MAX_BODY_BYTES:
-            self._refuse(_too_large())
-        elif header == b"content-length":
-            self._allowed_s = limits.BODY_GRACE_S + int(value) / limits.BODY_BYTES_PER_S
-        elif header == b"expect" and value.lower() == b"100-continue":
-            self._expects = True
-
-    def on_headers_complete(self) -> None:
+    def take_head(self, head: Head) -> None:
         request = self._incoming
         if request is None:
             return
-        request.method = self._parser.get_method().decode()
-        request.keep_alive = self._parser.should_keep_alive()
-        target = _split(self._target)
-        if target is None:
-            self._refuse(InvalidRequest("the target of the request is not a path"))
-            return
-        request.path, request.query = target.path or b"/", target.query
-        if self._parser.should_upgrade():
-            self._refuse(InvalidRequest("this port speaks HTTP/1.1 and nothing else; leave out the Upgrade header"))
-        elif self._expects and not self.busy:
+        request.head = head
+        self._allowed_s = limits.BODY_GRACE_S + (head.length or 0) / limits.BODY_BYTES_PER_S
+        if head.expects and not self.busy:
             self._write(CONTINUE)
 
-    def on_body(self, body: bytes) -> None:
+    def take_body(self, body: bytes) -> None:
         request = self._incoming
-        if request is None or self._lingering:
+        if request is None:
             return
         self._body_bytes += len(body)
         self._allowed_s = max(self._allowed_s, limits.BODY_GRACE_S + self._body_bytes / limits.BODY_BYTES_PER_S)
-        if self._body_bytes > limits.MAX_BODY_BYTES:
-            self._refuse(_too_large())
-            return
         if not self._body:
             self._body = body
         elif isinstance(self._body, bytearray):
@@ -194,7 +152,7 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
                 self._waits_for_room = True
                 self.loop.create_task(self._wait_for_room(request, size))
 
-    def on_message_complete(self) -> None:
+    def end(self) -> None:
         request, self._incoming = self._incoming, None
         if request is None:
             return
@@ -246,9 +204,9 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         return await self.park(work)
 
     def _send(self, request: Request, answer: Answer) -> None:
-        last = not request.keep_alive or request.refusal is not None or (self._draining and not self._waiting)
+        last = not request.head.keep_alive or request.refusal is not None or (self._draining and not self._waiting)
         head = answer.head(keep_alive=not last)
-        parts = (head,) if request.method == "HEAD" else (head, answer.body)
+        parts = (head,) if request.head.method == "HEAD" else (head, answer.body)
         self._write(*parts, undo=answer.undo)
         self._hold(answer.room)
         if not self._write_paused:
@@ -347,17 +305,3 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
     def _cut_off(self, reason: str) -> None:
         log.debug("connection cut off", peer=str(self._transport.get_extra_info("peername")), reason=reason)
         self._abort()
-
-
-def _split(target: bytes) -> SplitResultBytes | None:
-    if target.startswith(b"/"):
-        path, _, query = target.partition(b"?")
-        return SplitResultBytes(b"", b"", path, query, b"")
-    try:
-        return urlsplit(target)
-    except ValueError:
-        return None
-
-
-def _too_large() -> TooLarge:
-    return TooLarge(f"the body is larger than {limits.MAX_BODY_BYTES} bytes; send fewer messages at a time")
