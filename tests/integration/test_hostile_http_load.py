@@ -5,6 +5,7 @@ Each time somebody else is served meanwhile, and when they have gone nothing of 
 
 import asyncio
 import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,54 @@ def test_pipelined_requests_are_answered_in_their_order(tmp_path: Path) -> None:
             assert [one.status for one in said] == [200, 404] * 50
             assert [one.body["offset"] for one in said[::2]] == list(range(50))
             assert all(f"nowhere-{number}" in one.body["error"] for number, one in enumerate(said[1::2]))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("count", [3_000, 20_000])
+@pytest.mark.parametrize("receive_bytes", [None, 4096])
+def test_however_many_requests_come_in_one_write_they_are_answered_in_order_and_not_kept(
+    tmp_path: Path, count: int, receive_bytes: int | None
+) -> None:
+    async def scenario() -> None:
+        async with (
+            watched_server(tmp_path) as server,
+            Peer(server.endpoints["http"], receive_bytes=receive_bytes) as peer,
+        ):
+            burst = b"".join(b"GET /topics/t%d HTTP/1.1\r\nHost: b\r\n\r\n" % number for number in range(count))
+            sending = asyncio.ensure_future(peer.send(burst + request("GET", "/livez", b"", "Connection: close")))
+            received, answered = bytearray(), 0
+            while part := await peer.some():
+                received += part
+                end = 0
+                for found in re.finditer(rb"there is no topic 't(\d+)'", received):
+                    assert int(found[1]) == answered
+                    answered, end = answered + 1, found.end()
+                del received[:end]
+                for one in connections(server):
+                    assert len(one._waiting) <= 16
+                    assert len(one._unread) <= limits.MIB
+                    assert one._transport.get_write_buffer_size() <= limits.MIB
+            await sending
+            assert answered == count
+            assert b"HTTP/1.1 200 OK" in received, "the last one, which asked to end the connection"
+
+    run(scenario())
+
+
+def test_many_requests_behind_a_poll_that_waits_are_answered_after_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with watched_server(tmp_path) as server:
+            await ask(server, post("/topics", ORDERS))
+            joined = await ask(server, post("/groups/g/join", {"client_id": "a", "topics": ["orders"]}))
+            poll = request("GET", f"/groups/g/poll?member_id={joined[0].body['member_id']}&timeout=60s")
+            async with Peer(server.endpoints["http"]) as peer:
+                await peer.send(poll + request("GET", "/livez") * 3_000)
+                await until(lambda: any(one._parked and len(one._waiting) == 16 for one in connections(server)))
+                await ask(server, post("/topics/orders/publish", {"value": "wakes the poll"}))
+                said = [await one_answer(peer) for _ in range(3_001)]
+                assert len(said[0].body["messages"]) == 1
+                assert {one.status for one in said} == {200}
 
     run(scenario())
 

@@ -1,8 +1,9 @@
 """One client of the HTTP door: bytes in, whole requests to the door, answers out, one at a time and in order.
 
 What is bounded here, beside what the parser bounds: the body, which is kept only with room in the broker's budget;
-requests that wait for those before them; answers that are not taken, since the next request waits for that. The
-listener's sweep cuts off who does not get on.
+requests that wait for those before them, since what one read brought is parsed no further, and nothing more is read,
+while they do; answers that are not taken, since the next request waits for that. The listener's sweep cuts off who does
+not get on; nobody is for sending many requests.
 
 A client that has nothing more to send still gets its answers; only a request that is parked ends with it.
 """
@@ -29,7 +30,8 @@ _RESERVE_BYTES: Final = 1 * limits.MIB
 """How much room is taken for a body at a time; the first `_FREE_BYTES` of it need none."""
 _FREE_BYTES: Final = 64 * limits.KIB
 _BEHIND_PARKED: Final = 16
-"""Requests that may wait behind one that is parked before reading stops, and with it the sight of the client."""
+"""Requests that may wait behind one that is parked before no more is read, and with it the sight of the client is lost.
+Behind any other it is one."""
 
 
 class Door(Protocol):
@@ -45,8 +47,9 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
     """Requests are answered in the order they came."""
 
     __slots__ = (
-        "_allowed_s", "_body", "_body_bytes", "_broker", "_door", "_draining", "_heard_at", "_incoming", "_lingered",
-        "_lingering", "_lingers_until", "_parser", "_reading", "_since", "_task", "_waiting", "_waits_for_room",
+        "_allowed_s", "_at", "_body", "_body_bytes", "_broker", "_door", "_draining", "_expects", "_heard_at",
+        "_incoming", "_lingered", "_lingering", "_lingers_until", "_parser", "_reading", "_since", "_task", "_unread",
+        "_waiting", "_waits_for_room",
     )  # fmt: skip
 
     def __init__(self, door: Door, listener: Listener) -> None:
@@ -58,6 +61,10 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         """The request that is arriving."""
         self._body: bytes | bytearray = b""
         self._body_bytes = 0
+        self._expects = False
+        """The client of the request that is arriving waits to be told to go on."""
+        self._unread, self._at = b"", 0
+        """What a read brought, parsed up to there: the rest waits until fewer requests do."""
         self._waiting: deque[Request] = deque()
         self._task: asyncio.Task[None] | None = None
         self._reading = True
@@ -93,14 +100,8 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         if self._lingering:
             self._throw_away(len(data))
             return
-        at = 0
-        while at < len(data) and not self._lingering:
-            try:
-                at = self._parser.feed(data, at)
-            except GoQueueError as error:
-                self._refuse(error)
-        if len(self._waiting) > limits.MAX_PENDING_REQUESTS:
-            self._cut_off("too many requests at once")
+        self._unread = self._unread[self._at :] + data if self._has_unread else data
+        self._at = 0
         self._serve()
 
     def eof_received(self) -> bool:
@@ -127,14 +128,14 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
             return
         request.head = head
         self._allowed_s = limits.BODY_GRACE_S + (head.length or 0) / limits.BODY_BYTES_PER_S
-        if head.expects and not self.busy:
-            self._write(CONTINUE)
+        self._expects = head.expects
 
     def take_body(self, body: bytes) -> None:
         request = self._incoming
         if request is None:
             return
         self._body_bytes += len(body)
+        self._expects = False
         self._allowed_s = max(self._allowed_s, limits.BODY_GRACE_S + self._body_bytes / limits.BODY_BYTES_PER_S)
         if not self._body:
             self._body = body
@@ -157,21 +158,26 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         if request is None:
             return
         request.body, self._body = self._body, b""
+        self._expects = False
         self._waiting.append(request)
 
     # --- requests and answers
 
     def _serve(self) -> None:
-        """Begin the next request if none is under way, and read on or not."""
+        """Begin the next request if none is under way, parse what may be parsed, and read on or not."""
         if self.closing:
             return
+        self._parse()
         if self._task is None and self._waiting and not self._write_paused and not self._waits_for_room:
             self._task = self.loop.create_task(self._answer(self._waiting.popleft()))
-        crowded = len(self._waiting) >= (_BEHIND_PARKED if self._parked else 1)
+            self._parse()
+        if self._expects and not (self.busy or self._lingering):
+            self._expects = False
+            self._write(CONTINUE)
         if self._lingering:
             wanted = self._lingered <= limits.LINGER_BYTES
         else:
-            wanted = not (crowded or self._write_paused or self._waits_for_room)
+            wanted = not (self._has_unread or self._crowded or self._write_paused or self._waits_for_room)
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
@@ -179,6 +185,29 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+
+    @property
+    def _crowded(self) -> bool:
+        """Whether enough requests wait for those before them."""
+        return len(self._waiting) >= (_BEHIND_PARKED if self._parked else 1)
+
+    @property
+    def _has_unread(self) -> bool:
+        return self._at < len(self._unread)
+
+    @property
+    def _behind(self) -> bool:
+        """Whether there are requests behind the one that is under way."""
+        return bool(self._waiting) or self._has_unread
+
+    def _parse(self) -> None:
+        while self._has_unread and not (self._crowded or self._waits_for_room or self._lingering):
+            try:
+                self._at = self._parser.feed(self._unread, self._at)
+            except GoQueueError as error:
+                self._refuse(error)
+        if not self._has_unread or self._lingering:
+            self._unread, self._at = b"", 0
 
     async def _answer(self, request: Request) -> None:
         try:
@@ -204,7 +233,7 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         return await self.park(work)
 
     def _send(self, request: Request, answer: Answer) -> None:
-        last = not request.head.keep_alive or request.refusal is not None or (self._draining and not self._waiting)
+        last = not request.head.keep_alive or request.refusal is not None or (self._draining and not self._behind)
         head = answer.head(keep_alive=not last)
         parts = (head,) if request.head.method == "HEAD" else (head, answer.body)
         self._write(*parts, undo=answer.undo)
@@ -249,6 +278,7 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         for request in self._waiting:
             request.room.give()
         self._waiting.clear()
+        self._unread, self._at = b"", 0
 
     def _end(self, *, linger: bool) -> None:
         """No request behind this one is answered, so none is carried out."""
@@ -280,7 +310,7 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
 
     @property
     def busy(self) -> bool:
-        return self._task is not None or bool(self._waiting) or self._write_paused
+        return self._task is not None or self._behind or self._write_paused
 
     def drain(self) -> None:
         self._draining = True
