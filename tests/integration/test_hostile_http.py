@@ -347,7 +347,19 @@ NOT_HTTP = {
     "two lengths in one": publish(b"", "Content-Length: 2, 3") + b"{}",
     "a length and chunks": publish(b"", "Content-Length: 2", "Transfer-Encoding: chunked") + b"0\r\n\r\n",
     "chunks that are not the last coding": publish(b"", "Transfer-Encoding: chunked, gzip") + b"0\r\n\r\n",
-    "a coding nobody knows": publish(b"", "Transfer-Encoding: sesame"),
+    "chunks twice": publish(b"", "Transfer-Encoding: chunked, chunked") + b"0\r\n\r\n",
+    "chunks on two lines": publish(b"", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked") + b"0\r\n\r\n",
+    "chunks with a parameter": publish(b"", "Transfer-Encoding: chunked;a=b") + b"0\r\n\r\n",
+    "chunks after nothing": publish(b"", "Transfer-Encoding: ,chunked") + b"0\r\n\r\n",
+    "chunks before a coding on another line": publish(b"", "Transfer-Encoding: chunked", "Transfer-Encoding: gzip")
+    + b"0\r\n\r\n",
+    "chunks that are packed, and a length": publish(b"", "Transfer-Encoding: gzip, chunked", "Content-Length: 5")
+    + b"0\r\n\r\n",
+    "a length, and a coding": publish(b"", "Content-Length: 2", "Transfer-Encoding: gzip") + b"{}",
+    "a length twice": publish(b"", "Content-Length: 2", "Content-Length: 2") + b"{}",
+    "a coding of no name": publish(b"", "Transfer-Encoding: "),
+    "a coding with a vertical tab": publish(b"", "Transfer-Encoding: \x0bchunked") + b"0\r\n\r\n",
+    "chunks in HTTP/1.0": b"POST /topics/orders/publish HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "a chunk of no size": publish(b"", "Transfer-Encoding: chunked") + b"\r\n{}\r\n0\r\n\r\n",
     "a chunk of a negative size": publish(b"", "Transfer-Encoding: chunked") + b"-2\r\n{}\r\n0\r\n\r\n",
     "a chunk of a size beyond all measure": publish(b"", "Transfer-Encoding: chunked") + b"f" * 20 + b"\r\n{}\r\n",
@@ -361,6 +373,29 @@ def test_what_is_not_http_is_refused_and_the_connection_ends(target: Target, wha
     answer = target.tell(NOT_HTTP[what])
     assert [said.status for said in answer] == [400]
     assert answer[0].body["code"] == "invalid_request"
+    assert target.state() == before
+
+
+PACKED = {
+    "gzip": ["Transfer-Encoding: gzip"],
+    "gzip in chunks": ["Transfer-Encoding: gzip, chunked"],
+    "gzip in chunks, on two lines": ["Transfer-Encoding: gzip", "Transfer-Encoding: chunked"],
+    "in capitals": ["TRANSFER-ENCODING: GZIP , CHUNKED"],
+    "twice": ["Transfer-Encoding: deflate, gzip, chunked"],
+    "nothing at all": ["Transfer-Encoding: identity"],
+    "a coding nobody knows": ["Transfer-Encoding: sesame;a=b"],
+    "a coding that looks like chunks": ["Transfer-Encoding: xchunked"],
+    "two words": ["Transfer-Encoding: gzip chunked"],
+}
+
+
+@pytest.mark.parametrize("what", PACKED)
+def test_a_body_that_is_packed_is_answered_with_501_and_nothing_behind_it_is_done(target: Target, what: str) -> None:
+    before = target.state()
+    chunks = b"d\r\n" + b'{"value":"x"}' + b"\r\n0\r\n\r\n"
+    (answer,) = target.tell(publish(b"", *PACKED[what]) + chunks + request("DELETE", "/topics/orders"))
+    assert (answer.status, answer.body["code"], answer.body["retriable"]) == (501, "unknown_transfer_coding", False)
+    assert "chunked" in answer.body["error"], "it says what would do"
     assert target.state() == before
 
 

@@ -14,11 +14,14 @@ import httptools
 import msgspec
 
 from goqueue.model import limits
-from goqueue.model.errors import GoQueueError, InvalidRequest, TooLarge
+from goqueue.model.errors import GoQueueError, InvalidRequest, TooLarge, UnknownTransferCoding
 
 _BLANK_LINE: Final = b"\r\n\r\n"
-_READ: Final = frozenset({b"content-length", b"expect"})
+_READ: Final = frozenset({b"content-length", b"expect", b"transfer-encoding"})
 """The header fields that mean something here."""
+_CHUNKED: Final = b"chunked"
+_SHOWN: Final = 40
+"""Bytes of a wrong value that are repeated in a message."""
 
 
 class Head(msgspec.Struct):
@@ -142,7 +145,10 @@ class RequestParser:
         if self._in_head:  # else it is a trailer
             field = name.lower()
             if field in _READ:
-                self._fields[field] = value.strip(b" \t")
+                value = value.strip(b" \t")
+                if field == b"transfer-encoding" and field in self._fields:  # several lines of it are one list
+                    value = self._fields[field] + b"," + value
+                self._fields[field] = value
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -153,6 +159,8 @@ class RequestParser:
             self._refuse(InvalidRequest("the target of the request is not a path"))
         elif length is not None and length > limits.MAX_BODY_BYTES:
             self._refuse(_too_large())
+        elif b"transfer-encoding" in fields and (wrong := self._wrong_coding(fields[b"transfer-encoding"])) is not None:
+            self._refuse(wrong)
         elif self._parser.should_upgrade():
             self._refuse(InvalidRequest("this port speaks HTTP/1.1 and nothing else; leave out the Upgrade header"))
         if self._refusal is not None or target is None:
@@ -167,6 +175,21 @@ class RequestParser:
                 length=length,
                 expects=fields.get(b"expect", b"").lower() == b"100-continue",
             )
+        )
+
+    def _wrong_coding(self, listed: bytes) -> GoQueueError | None:
+        """A body comes in chunks, or it has a length. httptools has refused what has both, and chunks that are packed."""
+        codings = [coding.strip(b" \t").lower() for coding in listed.split(b",")]
+        if self._parser.get_http_version() == "1.0":
+            return InvalidRequest("HTTP/1.0 has no Transfer-Encoding; send HTTP/1.1, or a Content-Length")
+        if codings == [_CHUNKED]:
+            return None
+        names = [coding.partition(b";")[0].rstrip(b" \t") for coding in codings]
+        if b"" in names or _CHUNKED in names[:-1] or (names[-1] == _CHUNKED and codings[-1] != _CHUNKED):
+            return InvalidRequest("the Transfer-Encoding is not valid; it is chunked, once and last, and nothing else")
+        strange = next(coding for coding in codings if coding != _CHUNKED)[:_SHOWN].decode("latin-1")
+        return UnknownTransferCoding(
+            f"the transfer coding {strange!r} is not understood; send the body as it is, chunked"
         )
 
     def on_body(self, body: bytes) -> None:
