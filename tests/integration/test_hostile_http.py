@@ -326,11 +326,6 @@ NOT_HTTP = {
     "a target that is no path": b"GET topics HTTP/1.1\r\n\r\n",
     "a host that is none": b"GET http://[/topics HTTP/1.1\r\n\r\n",
     "a tunnel": b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org\r\n\r\n",
-    "an upgrade": request("GET", "/topics", b"", "Connection: Upgrade", "Upgrade: websocket"),
-    "an upgrade with a body": publish(b'{"value":"x"}', "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c"),
-    "an upgrade that would change something": request(
-        "PATCH", "/topics/orders", b'{"fsync":"every"}', "Connection: Upgrade", "Upgrade: h2c"
-    ),
     "a header without a colon": b"GET /topics HTTP/1.1\r\nHost\r\n\r\n",
     "a header without a name": b"GET /topics HTTP/1.1\r\n: x\r\n\r\n",
     "a header with a space before its colon": b"POST /topics HTTP/1.1\r\nContent-Length : 2\r\n\r\n{}",
@@ -374,6 +369,29 @@ def test_what_is_not_http_is_refused_and_the_connection_ends(target: Target, wha
     assert [said.status for said in answer] == [400]
     assert answer[0].body["code"] == "invalid_request"
     assert target.state() == before
+
+
+OFFER = ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__"]
+
+
+def test_an_offer_to_go_on_in_another_protocol_is_ignored_and_the_request_served(target: Target) -> None:
+    """Java's HttpClient makes one with its first request, and so does curl --http2."""
+    body = b'{"value":"offered"}'
+    chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    websocket = ["Connection: keep-alive, Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"]
+    said = target.tell(
+        request("GET", "/topics/orders", b"", *OFFER)
+        + publish(body, *OFFER)
+        + publish(b"", "Transfer-Encoding: chunked", *websocket)
+        + chunks
+        + request("GET", "/topics/orders", b"", *websocket)
+        + publish(body)
+        + request("GET", "/topics/nowhere", b"", *OFFER, "Connection: close")
+        + request("DELETE", "/topics/orders")
+    )
+    assert [one.status for one in said] == [200, 200, 200, 200, 200, 404]
+    assert said[4].body["offset"] == said[1].body["offset"] + 2
+    assert "connection" not in target.broker.request("GET", "/livez").headers
 
 
 PACKED = {

@@ -91,6 +91,23 @@ GOOD = {
         [("POST", b"/a", b"x")],
     ),
     "empty lines before it": (b"\r\n\r\n\r\n" + head(), [("GET", b"/a", b"")]),
+    "an offer to go on in another protocol": (
+        head("GET", "/a", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMA"),
+        [("GET", b"/a", b"")],
+    ),
+    "an offer with a body": (
+        head("POST", "/a", "Connection: Upgrade", "Upgrade: h2c", "Content-Length: 5") + b"\r\n\r\nx",
+        [("POST", b"/a", b"\r\n\r\nx")],
+    ),
+    "an offer with a body of nothing": (
+        head("POST", "/a", "Content-Length: 0", "Connection: Upgrade", "Upgrade: h2c"),
+        [("POST", b"/a", b"")],
+    ),
+    "an offer with chunks": (
+        head("POST", "/a", CHUNKED, "Connection: Upgrade", "Upgrade: websocket") + b"3\r\nabc\r\n0\r\nX: y\r\n\r\n",
+        [("POST", b"/a", b"abc")],
+    ),
+    "an offer that is not meant for the next one": (head("GET", "/a", "Upgrade: h2c"), [("GET", b"/a", b"")]),
     "a whole address": (head("GET", "http://broker/b?c=d"), [("GET", b"/b", b"")]),
 }
 
@@ -192,3 +209,40 @@ def test_two_requests_in_one_piece_are_refused(monkeypatch: pytest.MonkeyPatch) 
     heard = Heard().feed(head() + head("DELETE", "/b"))
     assert isinstance(heard.refusal, InvalidRequest)
     assert heard.requests == []
+
+
+def test_who_offers_another_protocol_says_the_rest_as_always() -> None:
+    offer = ["Connection: Upgrade, close", "Upgrade: h2c", "Expect: 100-continue", "Content-Length: 7"]
+    heard = Heard().feed(head("PUT", "/a/b?c=d", *offer))
+    (said,) = heard.heads
+    assert (said.method, said.path, said.query) == ("PUT", b"/a/b", b"c=d")
+    assert (said.keep_alive, said.length, said.expects) == (False, 7, True)
+    assert Heard().feed(head("GET", "/", "Connection: upgrade", "Upgrade: x")).heads[0].keep_alive
+
+
+def test_an_offer_of_another_protocol_changes_no_bound() -> None:
+    offer = ("Connection: Upgrade", "Upgrade: h2c")
+    assert Heard().feed(head_of(MOST, *offer) * 3).refusal is None
+    assert "bytes of head" in str(Heard().feed(head_of(MOST + 1, *offer)).refusal)
+    too_large = head("POST", "/a", *offer, f"Content-Length: {limits.MAX_BODY_BYTES + 1}")
+    assert type(Heard().feed(too_large).refusal) is TooLarge
+    endless = Heard().feed(head("POST", "/a", *offer, CHUNKED), b"1\r\nx\r\n" * 40_000)
+    assert "between and behind its chunks" in str(endless.refusal)
+
+
+OFFERED_AND_BAD = {
+    "a tunnel": head("CONNECT", "broker:80", "Connection: Upgrade", "Upgrade: h2c"),
+    "a packed body": head("POST", "/a", "Connection: Upgrade", "Upgrade: h2c", "Transfer-Encoding: gzip"),
+    "a length and chunks": head("POST", "/a", "Connection: Upgrade", "Upgrade: h2c", "Content-Length: 1", CHUNKED),
+    "a chunk of no size": head("POST", "/a", "Connection: Upgrade", "Upgrade: h2c", CHUNKED) + b"no size\r\n",
+    "bytes behind it that are no request": head("GET", "/a", "Connection: Upgrade", "Upgrade: h2c")
+    + b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("what", OFFERED_AND_BAD)
+def test_an_offer_of_another_protocol_makes_nothing_good(what: str) -> None:
+    for reads in cuts(OFFERED_AND_BAD[what]):
+        heard = Heard().feed(*reads)
+        assert isinstance(heard.refusal, InvalidRequest)
+        assert len(heard.requests) == (what == "bytes behind it that are no request")

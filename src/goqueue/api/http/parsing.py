@@ -5,6 +5,9 @@ request. So what came of a request before its body is counted exactly, however i
 behind every request. A piece that turns out to go beyond the end of a request all the same is refused.
 
 A head, and what comes with a body that is sent in chunks, ends with an empty line; httptools takes no other.
+
+A request that offers to go on in another protocol is served as it is. httptools takes the head of such a one for all of
+it; its body, and what follows, go to a new parser, which is first given a head that only says how the body comes.
 """
 
 from typing import Final, Protocol
@@ -19,6 +22,7 @@ from goqueue.model.errors import GoQueueError, InvalidRequest, TooLarge, Unknown
 _BLANK_LINE: Final = b"\r\n\r\n"
 _READ: Final = frozenset({b"content-length", b"expect", b"transfer-encoding"})
 """The header fields that mean something here."""
+_FRAMING: Final = (b"content-length", b"transfer-encoding")
 _CHUNKED: Final = b"chunked"
 _SHOWN: Final = 40
 """Bytes of a wrong value that are repeated in a message."""
@@ -57,7 +61,7 @@ class RequestParser:
 
     __slots__ = (
         "_arrival", "_body_bytes", "_fields", "_head_bytes", "_in_head", "_left", "_other_bytes", "_parser",
-        "_refusal", "_tail", "_target", "_whole",
+        "_refusal", "_repeats", "_tail", "_target", "_upgrades", "_whole",
     )  # fmt: skip
 
     def __init__(self, arrival: Arrival) -> None:
@@ -69,6 +73,10 @@ class RequestParser:
     def _begin_anew(self) -> None:
         self._in_head = True
         self._whole = False
+        self._upgrades = False
+        """It offers another protocol, so httptools takes its head for all of it."""
+        self._repeats = False
+        """The head that is parsed is the one made for a new parser."""
         self._target = b""
         self._fields: dict[bytes, bytes] = {}
         self._left = 0
@@ -116,7 +124,7 @@ class RequestParser:
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            pass  # refused when its headers were complete
+            self._decline_upgrade()
         except httptools.HttpParserError as error:
             self._refuse(InvalidRequest(f"this is not HTTP/1.1: {error}"))
         if self._refusal is None and not in_head:
@@ -126,6 +134,13 @@ class RequestParser:
         if self._refusal is not None:
             raise self._refusal
 
+    def _decline_upgrade(self) -> None:
+        if self._refusal is None:
+            self._parser = httptools.HttpRequestParser(self)
+            self._repeats, self._upgrades = True, False
+            framing = [b"%s: %s\r\n" % (name, self._fields[name]) for name in _FRAMING if name in self._fields]
+            self._parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n" % b"".join(framing))
+
     def _refuse(self, error: GoQueueError) -> None:
         if self._refusal is None:  # the first one is the reason for what comes after it
             self._refusal = error
@@ -133,13 +148,16 @@ class RequestParser:
     # --- what httptools calls
 
     def on_message_begin(self) -> None:
-        if self._whole:
+        if self._repeats:
+            pass
+        elif self._whole:
             self._refuse(InvalidRequest("this is not HTTP/1.1: a request ends where no request can end"))
         elif self._refusal is None:
             self._arrival.begin()
 
     def on_url(self, url: bytes) -> None:
-        self._target += url
+        if not self._repeats:
+            self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # else it is a trailer
@@ -151,6 +169,9 @@ class RequestParser:
                 self._fields[field] = value
 
     def on_headers_complete(self) -> None:
+        if self._repeats:
+            self._repeats = False
+            return
         self._in_head = False
         fields = self._fields
         length = int(fields[b"content-length"]) if b"content-length" in fields else None
@@ -161,10 +182,11 @@ class RequestParser:
             self._refuse(_too_large())
         elif b"transfer-encoding" in fields and (wrong := self._wrong_coding(fields[b"transfer-encoding"])) is not None:
             self._refuse(wrong)
-        elif self._parser.should_upgrade():
-            self._refuse(InvalidRequest("this port speaks HTTP/1.1 and nothing else; leave out the Upgrade header"))
+        elif self._parser.get_method() == b"CONNECT":
+            self._refuse(InvalidRequest("this is no proxy: there is no CONNECT"))
         if self._refusal is not None or target is None:
             return
+        self._upgrades = self._parser.should_upgrade()
         self._left = length or 0
         self._arrival.take_head(
             Head(
@@ -178,7 +200,7 @@ class RequestParser:
         )
 
     def _wrong_coding(self, listed: bytes) -> GoQueueError | None:
-        """A body comes in chunks, or it has a length. httptools has refused what has both, and chunks that are packed."""
+        """A body comes in chunks, or it has a length; what has both was refused by httptools."""
         codings = [coding.strip(b" \t").lower() for coding in listed.split(b",")]
         if self._parser.get_http_version() == "1.0":
             return InvalidRequest("HTTP/1.0 has no Transfer-Encoding; send HTTP/1.1, or a Content-Length")
@@ -204,7 +226,7 @@ class RequestParser:
             self._arrival.take_body(body)
 
     def on_message_complete(self) -> None:
-        self._whole = self._refusal is None
+        self._whole = self._refusal is None and not self._upgrades
 
 
 def _split(target: bytes) -> SplitResultBytes | None:
