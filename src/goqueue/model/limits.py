@@ -324,6 +324,12 @@ ADMISSION_WAIT_S: Final = 5.0
 BODY_GRACE_S: Final = 30.0
 BODY_BYTES_PER_S: Final = 64 * KIB
 """A body, or a frame, must arrive in the grace time plus its size at this speed."""
+SILENCE_S: Final = 30.0
+"""A request, or a frame, that has begun is given up when nothing at all arrived of it for so long."""
+LINGER_S: Final = 5.0
+LINGER_BYTES: Final = 64 * MIB
+"""A client that is refused in the middle of its body may go on sending for so long, and so much. It is read and thrown
+away: many clients read no answer before they have sent everything."""
 REPLY_TIMEOUT_S: Final = 60.0
 """How long a client may take to read a reply before it is cut off."""
 MAX_QUERY_FIELDS: Final = 32

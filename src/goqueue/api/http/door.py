@@ -66,13 +66,13 @@ class HttpDoor:
             if page is not None:
                 answer = await page()
             else:
-                operation, path = self._router.match(request.method, request.path)
+                operation, path = self._router.match(request.head.method, request.head.path)
                 meters = self._meters[operation.name]
                 answer = await self._operate(operation, path, request, park)
         except GoQueueError as error:
             answer = refused(error)
         except Exception as error:
-            log.error("a request broke", method=request.method, path=repr(request.path[:200]), error=error)
+            log.error("a request broke", method=request.head.method, path=repr(request.head.path[:200]), error=error)
             answer = broken()
         meters.done(answer.outcome, perf_counter() - begun)
         return answer
@@ -85,7 +85,7 @@ class HttpDoor:
                 self._service, request.body, lambda weight: request.hold(self.broker.requests.take_anyway(weight))
             )
         else:
-            fields = _from_query(operation, request.query)
+            fields = _from_query(operation, request.head.query)
         if operation.park is not None:
             path["parked"] = await park(request, operation.park(self._service, fields, **path))
         if not operation.reply_bytes:
@@ -108,9 +108,9 @@ class HttpDoor:
     # --- pages
 
     def _page(self, request: Request) -> Page | None:
-        page = self._pages.get(request.path.removeprefix(b"/v1"))
-        if page is not None and request.method != "GET":
-            raise MethodNotAllowed(f"{request.method} is not possible here; possible: GET", allowed="GET")
+        page = self._pages.get(request.head.path.removeprefix(b"/v1"))
+        if page is not None and request.head.method != "GET":
+            raise MethodNotAllowed(f"{request.head.method} is not possible here; possible: GET", allowed="GET")
         return page
 
     async def _metrics(self) -> Answer:
