@@ -34,7 +34,8 @@ class Client:
     def __init__(self) -> None:
         self.requests: asyncio.Queue[Any] = asyncio.Queue()
         self.written: list[bytes] = []
-        self.vanished = False
+        self.address = "ipv4:192.0.2.1:7"
+        """Empty if the deadline of its call was over when it arrived."""
         self.takes = True
         """Whether it can be written to; None: it just does not read."""
         self.stuck: asyncio.Future[None] | None = None
@@ -58,11 +59,7 @@ class Client:
 
     def peer(self) -> str:
         self._touch("peer")
-        return "ipv4:192.0.2.1:7"
-
-    def cancelled(self) -> bool:
-        self._touch("cancelled")
-        return self.vanished
+        return self.address
 
     async def abort(self, code: grpc.StatusCode, details: str, trailing: Any) -> None:
         self._touch("abort")
@@ -444,17 +441,25 @@ def test_what_a_subscriber_asks_for_counts_while_it_is_done(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("vanished", [False, True])
-def test_a_client_that_vanished_is_told_from_one_that_ended_however_late_that_is_known(
-    tmp_path: Path, vanished: bool
+def test_a_client_that_vanished_is_told_from_one_that_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vanished: bool
 ) -> None:
+    if vanished:
+        monkeypatch.setattr(limits, "GRPC_MOMENT_S", 10 * PATIENCE_S)
+
     async def body() -> None:
         async with opened(tmp_path) as (door, _):
             client = Client()
             join = {"group": "others", "client_id": "c", "topics": ["orders"]}
             client.requests.put_nowait(pb.SubscribeRequest(subscription={"join": join}).SerializeToString())
             client.requests.put_nowait(grpc.aio.EOF)
-            client.vanished = vanished
-            await door.subscribe(client)
+            serving = asyncio.ensure_future(door.subscribe(client))
+            if vanished:
+                while not (client.requests.empty() and client.written):
+                    await asyncio.sleep(0)
+                await turns()
+                serving.cancel()  # the one way in which the library tells of it
+            await asyncio.wait((serving,))
             assert len(door.broker.groups.machine.by_name["others"].members) == vanished
 
     run(body())
@@ -568,6 +573,57 @@ def test_a_large_frame_is_answered_in_its_place_also_when_the_door_closes_meanwh
             assert [reply.frame for reply in replies] == [0, 1, 2, 3, 4]
             assert [sum(place.count for place in reply.ranges) for reply in replies] == [1, 200, 0, 1, 200]
             assert [error.code for reply in replies for error in reply.errors] == ["too_large"]
+
+
+def test_who_leaves_while_it_waits_for_room_stands_in_nobody_s_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ADMISSION_WAIT_S", 10 * PATIENCE_S)
+
+    async def body() -> None:
+        async with opened(tmp_path, "1") as (door, _):
+            replies = door.broker.replies
+            full = replies.take_anyway(replies.limit)
+            reading = asyncio.ensure_future(door.begin("read_partition", Client(), topic="orders", partition=0))
+            while not replies._waiting:
+                await asyncio.sleep(0)
+            reading.cancel()
+            await asyncio.wait((reading,))
+            await door.finish()
+            assert not replies._waiting
+            full.give()
+            door.check_nothing_is_held()
+
+    run(body())
+
+
+def test_calls_whose_deadline_was_over_take_no_room_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_CONNECTION_BYTES", BY_NAME["read_partition"].reply_bytes)
+    monkeypatch.setattr(limits, "ADMISSION_WAIT_S", 10 * PATIENCE_S)
+
+    async def body() -> None:
+        async with opened(tmp_path, "1") as (door, _):
+            late = [Client() for _ in range(3)]
+            for client in late:
+                client.address, client.stuck = "", asyncio.get_running_loop().create_future()
+            calls = [
+                asyncio.ensure_future(door.begin("read_partition", client, topic="orders", partition=0))
+                for client in late
+            ]
+            await turns()
+            assert door.broker.replies.held == limits.MAX_CONNECTION_BYTES, "they have one budget"
+            somebody = Client()
+            await door.begin("read_partition", somebody, topic="orders", partition=0)
+            assert len(pb.Messages.FromString(somebody.written[0]).messages) == 1
+            for call in calls:
+                call.cancel()
+            for client in late:
+                assert client.stuck is not None
+                client.stuck.cancel()
+            await asyncio.wait(calls)
+            await door.finish()
             door.check_nothing_is_held()
 
     run(body())

@@ -9,7 +9,7 @@ difference. A request is here before anybody asks for room: it is counted at onc
 import asyncio
 from collections.abc import Awaitable
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -27,6 +27,8 @@ from goqueue.broker.broker import Broker
 from goqueue.model import limits
 from goqueue.model.errors import Busy, GoQueueError, InvalidRequest
 from goqueue.wire.shapes import Reply, Request
+
+T = TypeVar("T")
 
 DOOR: Final = "grpc"
 """Its name among the doors."""
@@ -119,7 +121,7 @@ class Call:
                 with self._held.place():
                     path["parked"] = await self._park(operation.park(self._service, request, **path))
             if operation.reply_bytes:
-                self._room = await self._held.take(self._budget, operation.reply_bytes)
+                self._room = await self._park(self._held.take(self._budget, operation.reply_bytes))
             try:
                 reply: Reply = await operation.handler(self._service, request, **path)
             except BaseException:
@@ -153,8 +155,8 @@ class Call:
         except DecodeError:
             raise InvalidRequest(f"the request is not a {name} of protobuf") from None
 
-    async def _park(self, work: Awaitable[Any]) -> Any:
-        """The one wait that ends when the client leaves."""
+    async def _park(self, work: Awaitable[T]) -> T:
+        """A wait that holds nothing: it ends when the client leaves, and nobody waits behind one who is gone."""
         self._parked = True
         try:
             return await work

@@ -84,7 +84,8 @@ class Held:
     # --- replies
 
     def caller(self, context: Context) -> Caller:
-        """For a call that begins."""
+        """For a call that begins. Those whose deadline is over share a budget, whatever connection they came by: nobody
+        waits for their replies, and they take no room from those that somebody waits for."""
         peer = peer_of(context)
         budget = self._budgets.get(peer)
         if budget is None:

@@ -278,10 +278,9 @@ class SubscribeStream:
         await asyncio.wait((pump,), timeout=limits.DRAIN_GRACE_S)
 
     async def leave(self) -> None:
-        """Unless it was to stay, has vanished, or goes on with another stream."""
+        """Unless it was to stay, goes on with another stream, or has vanished, which cancels this within a moment."""
         await asyncio.sleep(limits.GRPC_MOMENT_S)
-        gone = self._caller.has_left or self.replaced.is_set()
-        if self._joined and not self._stays and not gone:
+        if self._joined and not self._stays and not self.replaced.is_set():
             await self._perform("leave_group", pb.LeaveGroupRequest(group=self._group, member_id=self._member_id))
 
     def abandon(self, pump: "asyncio.Task[None]") -> None:
