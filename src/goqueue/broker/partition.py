@@ -31,8 +31,11 @@ from goqueue.storage.log import Appended, Log
 from goqueue.storage.store import Store, log_name, sidecar_name
 from goqueue.storage.transactions import Run as TransactionRun
 from goqueue.storage.transactions import TransactionView, transactions
+from goqueue.telemetry import logs
 from goqueue.telemetry.meters import Histogram
 from goqueue.transactions.in_partition import Ended, PartitionTransactions
+
+_log = logs.get("partitions")
 
 _SEQUENCE_MASK = 2**31 - 1
 _UNKNOWN_TIME = 0
@@ -219,7 +222,8 @@ class Partition:
                 self.transactions.fold(_runs(block, appended))
             self._delay(block, appended, now, monotonic)
             return (Placed(count, appended.first_offset, appended.timestamp, False),)
-        known = self.producers.check(producer, count).known
+        verdict = self.producers.check(producer, count)
+        known = verdict.known
         placed = tuple(self._found(found) for found in known)
         there = skipped = 0
         if known:
@@ -239,6 +243,15 @@ class Partition:
         if transactional:
             self.transactions.fold(_runs(block, appended))
         self._delay(block, appended, now, monotonic)
+        if verdict.missing:
+            _log.warning(
+                "a producer goes on behind what is damaged or forgotten",
+                topic=self.topic.name,
+                partition=self.number,
+                producer=producer.producer_id,
+                missing=verdict.missing,
+                sequence=producer.sequence,
+            )
         self.producers.add(
             Run(
                 producer.producer_id,

@@ -68,6 +68,9 @@ MAX_CLEANER_BYTES: Final = 128 * MIB
 # Producers
 REMEMBERED_RUNS: Final = 5
 """Rows of consecutive messages remembered per producer and partition, to recognise what comes again."""
+REMEMBERED_DAMAGE: Final = 64
+"""Damaged ranges of a partition that are remembered, the newest: gaps in its producers' sequences are explained by
+them."""
 MAX_PRODUCERS_PER_PARTITION: Final = 10_000
 """Of clients; the broker's own are counted apart, up to as many."""
 PRODUCER_EXPIRY_MS: Final = 24 * 3600 * 1000
