@@ -37,7 +37,9 @@ from goqueue.io.disk import File
 from goqueue.machine.host import Outcome
 from goqueue.machine.shape import Decision
 from goqueue.model import limits
+from goqueue.model.errors import OutOfSequence
 from goqueue.model.names import GroupNumber
+from goqueue.model.record import Producer
 from goqueue.producers.sequences import ProducerTable, Verdict
 from goqueue.storage import cleaner, recovery
 from goqueue.storage.delays import AS_WRITTEN, DueTimes
@@ -300,6 +302,16 @@ def _all_new(_: Function) -> Function:
     def check(*_: object) -> Verdict:
         """Nothing was written before."""
         return Verdict(())
+
+    return check
+
+
+def _no_gaps(right: Function) -> Function:
+    def check(table: ProducerTable, producer: Producer, count: int) -> Verdict:
+        verdict: Verdict = right(table, producer, count)
+        if verdict.missing:
+            raise OutOfSequence("it waits for a number that nobody will send", expected=0)
+        return verdict
 
     return check
 
@@ -602,6 +614,7 @@ _ALL: Final = (
     ),
     Bug("groups", "stale-times", "retention does not know of moves", Partition, "due_times", _as_written, "survivors"),
     Bug("groups", "letters-twice", "dead letters have no sequence", ProducerTable, "check", _all_new, "letters"),
+    Bug("groups", "letters-stuck", "nobody goes on behind damage", ProducerTable, "check", _no_gaps, "drained"),
     Bug("groups", "letters-early", "dead letters do not wait for the disk", Core, "durable", _tells_at_once, "letters"),
     Bug("groups", "headless-keys", "keys forget who is under way", KeyedSelection, "__init__", _no_heads, "order"),
     Bug("transactions", "undecided", "markers do not wait for the decision", running, "decide_commit", _undecided),

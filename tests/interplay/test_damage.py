@@ -4,6 +4,7 @@ A bit is flipped in records that were durable, while the broker is stopped; then
 """
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,13 +22,17 @@ from goqueue.model.publishing import Acks
 from goqueue.model.record import Producer
 from tests.support.moved_time import run_timed
 from tests.unit.broker.brokers import Clock, messages
-from tests.unit.broker.consumers import TOPIC, handles_of, numbered
+from tests.unit.broker.consumers import TOPIC, handles_of
 from tests.unit.broker.graveyard import DLQ, Graveyard, graveyard
-from tests.unit.broker.test_redrive import eventually
+from tests.unit.broker.test_redrive import eventually, time_passed
 
 MINUTE_MS = 60_000
 EVERY_WAY = pytest.mark.parametrize("damaged", [{2}, {1}, {0}, {1, 2}, {0, 2}, {0, 1, 2}], ids=str)
 """The last of three records, one in the middle, the first, some, all."""
+
+
+def numbered(count: int, first: int = 0) -> list[str]:
+    return [f"message {number}" for number in range(first, first + count)]
 
 
 class Files:
@@ -80,6 +85,10 @@ def send(yard: Graveyard, producer_id: int, sequence: int, *texts: str) -> tuple
     block = messages(*texts, producer=producer)
     topic = yard.broker.topics.named(TOPIC)
     return yard.broker.publisher.publish(topic, 0, block, acks=Acks.LEADER, producer=producer).placed
+
+
+def is_durable(yard: Graveyard, topic: str, count: int) -> bool:
+    return yard.partition(topic=topic).log.durable.value == count
 
 
 def redriven_of(yard: Graveyard) -> list[int]:
@@ -167,7 +176,7 @@ def test_damage_x_numbered_publishing_a_redrive_goes_on_behind_it(
             await yard.kill(*numbered(6))
             redrive = await yard.begin(target="again", rate=0.001)
             for count in (1, 2, 3):
-                await eventually(lambda count=count: yard.partition(topic="again").log.durable.value == count)
+                await eventually(partial(is_durable, yard, "again", count))
                 await eventually(lambda: yard.runner._workers[redrive.redrive_id].delivered is not None)
                 if count < 3:
                     yard.to.time.move(1_000_000)
@@ -175,7 +184,7 @@ def test_damage_x_numbered_publishing_a_redrive_goes_on_behind_it(
             target = Files(yard, "again")
         target.damage(damaged)
         async with graveyard(tmp_path, clock=clock, partitions=None) as yard:
-            await eventually(lambda: yard.to.time.move(1_000_000) or not yard.runner._workers)
+            await eventually(lambda: time_passed(yard, 1_000_000))
             found = yard.look(redrive)
             assert (found.state, found.redriven, found.error) == (RedriveState.DONE, 6, None)
             values = readable(yard, "again")
