@@ -325,6 +325,14 @@ def _hasty(right: Function) -> Function:
     return fire
 
 
+def _from_append_times(right: Function) -> Function:
+    def append(log: Log, block: bytearray, *, now: int, producer: Producer | None = None) -> Any:
+        """Delays count from append times, which never go back."""
+        return right(log, block, now=max(now, log.last_timestamp), producer=producer)
+
+    return append
+
+
 def _no_waits(right: Function) -> Function:
     def end(hold: Hold, now: int) -> int:
         """Whatever failed is tried again at once."""
@@ -603,6 +611,7 @@ _ALL: Final = (
     Bug("groups", "any-handle", "stale handles are good", Delivery, "of_poll", _any_handle, "handles"),
     Bug("groups", "no-backoff", "retries do not wait", Hold, "end", _no_waits, "early"),
     Bug("groups", "hasty-delays", "delays are over too early", Delays, "fire", _hasty, "early"),
+    Bug("groups", "late-delays", "delays count from append times", Log, "append", _from_append_times, "on time"),
     Bug(
         "groups",
         "unwritten-cancel",

@@ -60,6 +60,7 @@ from sim.trace import Trace
 MAX_PARTITIONS: Final = 4
 STEPS_TO_DRAIN: Final = 6000
 UNSEALED_BEFORE_WRITER_WAITS: Final = limits.MAX_UNSEALED_SEGMENTS - 1
+HOUR_MS: Final = 3_600_000
 KEYS: Final = (b"a", b"b", b"c")
 
 
@@ -87,7 +88,7 @@ class GroupsRoom:
         self.broker: GroupBroker | None = None
         self.durable: dict[Part, int] = {}
         """Up to where each sidecar had called itself durable when the broker last died."""
-        self._rot = Random(repr(rng.getstate()))
+        self._rot, self._clocks = Random(repr(rng.getstate())), Random(repr(rng.getstate()))
         """Chance of its own: what else happens in a seed is as it would be without."""
         self.damaged: Counter[Part] = Counter()
         """Records in each partition's log of dead letters that rotted."""
@@ -345,6 +346,12 @@ class GroupsRoom:
                 elif luck < 0.23:
                     self.ledger.step(broker.moment())
                     self.clock.step(self.rng.choice((-700, 700)))
+                elif self._clocks.random() < 0.02:
+                    self.ledger.step(broker.moment())
+                    self.clock.step(HOUR_MS)
+                    yield self._clocks.choice((1, 50, 1500))
+                    self.ledger.step(broker.moment())
+                    self.clock.step(-HOUR_MS)
                 elif broker.syncing is not None:
                     continue  # what follows would have to wait for the sync
                 elif luck < 0.5:

@@ -16,6 +16,7 @@ from msgspec import UNSET
 
 from goqueue import codec
 from goqueue.api.service import Service
+from goqueue.broker.partition import Placed
 from goqueue.broker.publish import Publisher, Receipt
 from goqueue.broker.topic import OpenTopic
 from goqueue.codec.layout import SortedBlock
@@ -272,7 +273,10 @@ class _Results:
                 if self._acks is Acks.NONE:
                     results[ordinal] = shapes.PublishResult(partition=partition, priority=priority, durability="none")
                     continue
-                deliver_at = None if place.timestamp == 0 else _due(messages[ordinal], place.timestamp)
+                if place.duplicate:
+                    deliver_at = self._was_due(messages[ordinal], place, partition, offset, receipt.now)
+                else:
+                    deliver_at = _due(messages[ordinal], receipt.now)
                 results[ordinal] = shapes.PublishResult(
                     partition=partition,
                     offset=offset,
@@ -284,6 +288,12 @@ class _Results:
                     durability=durability,
                     duplicate=duplicate,
                 )
+
+    def _was_due(self, message: shapes.Message, place: Placed, partition: int, offset: int, now: int) -> int | None:
+        """When one that was there before is delivered: a delay counted from then on."""
+        if message.delay is not None:
+            return self._topic.partition(partition).deliver_at(offset)
+        return None if place.timestamp == 0 else _due(message, min(place.timestamp, now))
 
 
 def to_record(message: shapes.Message, limit: int, producer: Producer | None, transaction: int | None = None) -> Record:
@@ -319,13 +329,13 @@ def to_record(message: shapes.Message, limit: int, producer: Producer | None, tr
     return Record(0, 0, key_bytes, value_bytes, _LANES[message.priority], headers, extension)
 
 
-def _due(message: shapes.Message, appended: int) -> int | None:
-    """When a message that was appended then is delivered; None for at once."""
+def _due(message: shapes.Message, now: int) -> int | None:
+    """When a message that was appended at that time, by the clock of then, is delivered; None for at once."""
     if message.delay is None and message.deliverAt is None:
         return None
     deliver_at = _deliver_at(message) or 0
-    due = appended - deliver_at if deliver_at < 0 else deliver_at
-    return due if due > appended else None
+    due = now - deliver_at if deliver_at < 0 else deliver_at
+    return due if due > now else None
 
 
 def _deliver_at(message: shapes.Message) -> int | None:
