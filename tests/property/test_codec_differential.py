@@ -51,8 +51,10 @@ def results(codec: ModuleType, block: bytes, chance: random.Random) -> list[obje
     stamped = bytearray(block)
     offset, timestamp = chance.randrange(2**62), chance.randrange(2**41)
 
+    clock = chance.choice((None, 0, timestamp // 2, timestamp))
+
     def stamp() -> object:
-        return columns(codec.stamp(stamped, offset=offset, timestamp=timestamp, producer=producer))
+        return columns(codec.stamp(stamped, offset=offset, timestamp=timestamp, now=clock, producer=producer))
 
     def milestones() -> object:
         start, since = chance.randrange(500), chance.randrange(600)

@@ -188,7 +188,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     ),
     Operation(
         "delete_topic", "Delete a topic and its messages", "DELETE", ("/topics/{topic}",),
-        shapes.Nothing, shapes.TopicDeleted, topics.delete_topic, refusals=(404,),
+        shapes.DeleteTopic, shapes.TopicDeleted, topics.delete_topic, refusals=(404,),
     ),
     Operation(
         "add_partitions", "Give a topic more partitions", "POST", ("/admin/topics/{topic}/partitions",),

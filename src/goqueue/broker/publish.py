@@ -53,6 +53,8 @@ class Receipt(msgspec.Struct, frozen=True):
     durability: Durability
     log: Log
     durable_at: int | None
+    now: int
+    """What the clock showed: relative times count from there."""
 
     async def safe(self) -> None:
         """Return when the answer may go out."""
@@ -124,10 +126,11 @@ class Publisher:
             if not self._has_room():
                 raise DiskFull(_KEPT)
             monotonic = self._monotonic() if fields & _DELAYED else None
+            now = self._clock()
             placed = target.append(
                 block,
                 count=count,
-                now=self._clock(),
+                now=now,
                 producer=producer,
                 monotonic=monotonic,
                 transactional=transaction is not None,
@@ -153,18 +156,18 @@ class Publisher:
             else:
                 meters.messages_produced += place.messages
                 meters.bytes_produced += len(block) * place.messages // count
-        return self._receipt(target.log, placed, acks)
+        return self._receipt(target.log, placed, acks, now)
 
-    def _receipt(self, log: Log, placed: tuple[Placed, ...], acks: Acks) -> Receipt:
+    def _receipt(self, log: Log, placed: tuple[Placed, ...], acks: Acks, now: int) -> Receipt:
         if acks is Acks.NONE:
-            return Receipt(placed, acks, Durability.NONE, log, None)
+            return Receipt(placed, acks, Durability.NONE, log, None, now)
         every = log.settings.fsync is Fsync.EVERY
         if acks is Acks.LEADER and not every:
-            return Receipt(placed, acks, Durability.WRITTEN, log, None)
+            return Receipt(placed, acks, Durability.WRITTEN, log, None, now)
         if not every:
             log.hasten()
         end = max(place.first_offset + place.messages for place in placed)
-        return Receipt(placed, acks, Durability.DURABLE, log, end)
+        return Receipt(placed, acks, Durability.DURABLE, log, end, now)
 
     def _check(
         self, topic: OpenTopic, block: memoryview, producer: Producer | None, transaction: int | None

@@ -306,6 +306,7 @@ include "_encode.pxi"
 cdef struct Stamp:
     int64_t offset
     int64_t timestamp
+    int64_t now
     bint with_producer
     int64_t producer_id
     int64_t producer_epoch
@@ -321,11 +322,11 @@ cdef inline int64_t resolve(uint8_t *p, int64_t base) noexcept nogil:
 
 cdef void stamp_head(uint8_t *head, uint32_t mask, Py_ssize_t index, const Stamp *stamp) noexcept nogil:
     """Stamp a record's header and fixed-width fields; `mask` is 0 without an extension."""
-    cdef int64_t due = stamp.timestamp, time
+    cdef int64_t due = stamp.now, time
     store64(head + OFFSET_AT, stamp.offset + index)
     store64(head + TIMESTAMP_AT, stamp.timestamp)
     if (mask >> DELIVER_AT) & 1:
-        time = resolve(head + field_at(mask, DELIVER_AT), stamp.timestamp)
+        time = resolve(head + field_at(mask, DELIVER_AT), stamp.now)
         due = time if time > due else due
     if (mask >> EXPIRES_AT) & 1:
         resolve(head + field_at(mask, EXPIRES_AT), due)
@@ -371,10 +372,10 @@ cdef int examine_and_stamp(
         return check_headers(p + s.size - s.headers_bytes, s.headers_bytes)
     return OK
 
-def stamp(block, *, offset, timestamp, producer=None):
+def stamp(block, *, offset, timestamp, now=None, producer=None):
     """Give every record its offset, the append time and, if asked, its producer's fields; resolve relative times.
 
-    The whole block is validated first: on any problem `InvalidRecord` is raised and no byte has changed.
+    Those count from `now`, or from the append time without it. The whole block is validated first: on any problem `InvalidRecord` is raised and no byte has changed.
     """
     cdef Bytes view = Bytes(block, True)
     cdef Stamp what
@@ -390,6 +391,7 @@ def stamp(block, *, offset, timestamp, producer=None):
     cdef object reason = "an offset and a timestamp to stamp must be at least 0 and below 2**62"
     what.offset = number(offset, 0, MAX_STAMP - 1, reason)
     what.timestamp = number(timestamp, 0, MAX_STAMP - 1, reason)
+    what.now = what.timestamp if now is None else number(now, 0, MAX_STAMP - 1, reason)
     what.with_producer = producer is not None
     if what.with_producer:
         reason = "a producer to stamp must have an int64 id, an int16 epoch and a sequence from 0 to 2**31 - 1"

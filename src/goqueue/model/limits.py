@@ -67,9 +67,17 @@ REMEMBERED_KEY_BYTES: Final = 128
 MAX_CLEANER_BYTES: Final = 128 * MIB
 """What one compaction pass spends on remembering keys; a log with more is compacted in several passes."""
 
+APPEND_CLOCK_POINTS: Final = 512
+"""What a partition remembers of when records were appended while append times were ahead of the clock."""
+APPEND_CLOCK_MS: Final = 1000
+"""No two of these are closer together."""
+
 # Producers
 REMEMBERED_RUNS: Final = 5
 """Rows of consecutive messages remembered per producer and partition, to recognise what comes again."""
+REMEMBERED_DAMAGE: Final = 64
+"""Damaged ranges of a partition that are remembered, the newest: gaps in its producers' sequences are explained by
+them."""
 MAX_PRODUCERS_PER_PARTITION: Final = 10_000
 """Of clients; the broker's own are counted apart, up to as many."""
 PRODUCER_EXPIRY_MS: Final = 24 * 3600 * 1000

@@ -627,7 +627,7 @@ def test_a_topic_deleted_meanwhile_is_not_answered_as_durable(tmp_path: Path) ->
         async with parts(tmp_path, disk=disk) as rig:
             to = Publishing(rig, await rig.create("orders", 1, TopicSettings(fsync=Fsync.NONE)))
             receipt = to.publish(messages("a"))
-            waits = Receipt(receipt.placed, Acks.ALL, Durability.DURABLE, receipt.log, 1)
+            waits = Receipt(receipt.placed, Acks.ALL, Durability.DURABLE, receipt.log, 1, T0)
             waiting = asyncio.ensure_future(waits.safe())
             await turns()
             assert not waiting.done()

@@ -99,10 +99,7 @@ def _result(
     if receipt.acks is Acks.NONE:
         return shapes.PublishResult(partition=partition, priority=priority, durability=durability)
     appended = place.timestamp
-    due = None
-    if deliver_at is not None and appended:
-        due = appended - deliver_at if deliver_at < 0 else deliver_at
-        due = due if due > appended else None
+    due = None if deliver_at is None else _due(topic, partition, receipt, place, offset, deliver_at)
     return shapes.PublishResult(
         partition=partition,
         offset=offset,
@@ -114,6 +111,19 @@ def _result(
         durability=durability,
         duplicate=place.duplicate or UNSET,
     )
+
+
+def _due(topic: OpenTopic, partition: int, receipt: Receipt, place: Placed, offset: int, deliver_at: int) -> int | None:
+    """When a message is delivered that names a time, or below zero a span; None for at once."""
+    now = receipt.now
+    if place.duplicate and deliver_at < 0:  # the span counted from then on
+        return topic.partition(partition).deliver_at(offset)
+    if place.duplicate:
+        now = min(place.timestamp, now)
+        if not place.timestamp:
+            return None
+    due = now - deliver_at if deliver_at < 0 else deliver_at
+    return due if due > now else None
 
 
 async def publish_batch(service: Service, request: shapes.PublishBatch, topic: str) -> shapes.PublishResults:

@@ -28,7 +28,7 @@ from goqueue.telemetry.meters import OTHER
 
 log = logs.get("http")
 
-_SWITCHES: Final = frozenset({"verbose", "internal"})
+_SWITCHES: Final = frozenset({"verbose", "internal", "dead_letters"})
 """Fields of a query that need no value to be true."""
 
 Page = Callable[[], Awaitable[Answer]]
