@@ -50,6 +50,7 @@ from goqueue.storage.synced import Synced, SyncedMark
 from goqueue.storage.transactions import COMMIT, TransactionView
 from goqueue.storage.transactions import Run as TransactionRun
 from goqueue.storage.walk import Extent
+from goqueue.transactions import coordinator
 from goqueue.transactions.coordinator import Transaction, Transactions, ended
 from goqueue.transactions.ending import Durable as DurableUpTo
 from goqueue.transactions.ending import Site, Step, orphan_marker
@@ -431,6 +432,14 @@ def _stays_open(right: Function) -> Function:
     return decide
 
 
+def _always_new(_: Function) -> Function:
+    def is_again(*_: object) -> bool:
+        """Whoever asks is another program."""
+        return False
+
+    return is_again
+
+
 def _any_token(right: Function) -> Function:
     def check_many(machine: Transactions, name: str, token: int, numbers: Iterable[int]) -> bool:
         """A token is good whatever came before."""
@@ -659,6 +668,7 @@ _ALL: Final = (
         _stays_open,
         "fenced",
     ),
+    Bug("transactions", "always-new", "who asks again is a stranger", coordinator, "is_again", _always_new, "fenced"),
     Bug("transactions", "any-token", "tokens do not count", Transactions, "check_many", _any_token, "tokens"),
     Bug(
         "transactions",

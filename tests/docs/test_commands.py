@@ -37,6 +37,7 @@ NOT_RUN_HERE = {
     "group-rebalance": "measures, which a suite beside it would disturb",
     "delivery-crash": "kills for minutes",
     "client-crash": "kills for minutes",
+    "txn-lost": "kills for minutes",
     "spark-crash": "kills for minutes",
     "powercut": "needs root and a loop device",
     "sidecar-powercut": "needs root and a loop device",

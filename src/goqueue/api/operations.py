@@ -200,7 +200,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     ),
     Operation(
         "init_producer", "Get a producer id for publishing without duplicates", "POST", ("/producers/init",),
-        shapes.InitProducer, shapes.ProducerReply, producers.init_producer,
+        shapes.InitProducer, shapes.ProducerReply, producers.init_producer, refusals=(409,),
     ),
     Operation(
         "producer_heartbeat", "Ask whether a producer id is good", "POST", ("/producers/{producer_id}/heartbeat",),

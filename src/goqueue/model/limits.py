@@ -96,6 +96,9 @@ MAX_TRANSACTIONAL_ID: Final = 255
 MAX_TRANSACTIONAL_IDS: Final = 100_000
 TRANSACTIONAL_ID_EXPIRY_MS: Final = 7 * 24 * 3600 * 1000
 """A transactional id that was not used for so long is forgotten."""
+MAX_INCARNATION: Final = 64
+FENCED_REMEMBERED: Final = 4
+"""Incarnations of programs that were fenced off, per transactional id: what one of them asked arrives too late."""
 MAX_OPEN_TRANSACTIONS: Final = 50_000
 MAX_COMMITTED_TOGETHER: Final = 10_000
 """Transactions that one token commits."""
