@@ -458,6 +458,15 @@ def test_a_request_may_come_byte_by_byte(target: Target) -> None:
     assert (answer.status, answer.body["name"]) == (200, "orders")
 
 
+def test_a_body_of_empty_lines_keeps_nobody_waiting_and_is_served(target: Target) -> None:
+    body = b'{"value": "x"' + b"\r\n\r\n" * 200_000 + b"}"
+    head = b"POST /topics/orders/publish HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    behind = request("GET", "/topics/orders", b"", "Connection: close")
+    with target.connect() as peer:
+        peer.sendall(head + b"%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n" + behind)
+        assert [answer.status for answer in answers(peer)] == [200, 200]
+
+
 def test_nothing_behind_a_refused_request_is_carried_out(target: Target) -> None:
     before = target.state()
     behind = request("DELETE", "/topics/orders") + publish(b'{"value":"behind"}') + request("POST", "/producers/init")

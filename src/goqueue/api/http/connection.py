@@ -48,8 +48,8 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
 
     __slots__ = (
         "_allowed_s", "_at", "_body", "_body_bytes", "_broker", "_door", "_draining", "_expects", "_heard_at",
-        "_incoming", "_lingered", "_lingering", "_lingers_until", "_parser", "_reading", "_since", "_task", "_unread",
-        "_waiting", "_waits_for_room",
+        "_incoming", "_lingered", "_lingering", "_lingers_until", "_parser", "_parses_on", "_reading", "_since",
+        "_task", "_unread", "_waiting", "_waits_for_room",
     )  # fmt: skip
 
     def __init__(self, door: Door, listener: Listener) -> None:
@@ -63,6 +63,8 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         self._body_bytes = 0
         self._expects = False
         """The client of the request that is arriving waits to be told to go on."""
+        self._parses_on = False
+        """It goes on to parse in the next turn of the loop."""
         self._unread, self._at = b"", 0
         """What a read brought, parsed up to there: the rest waits until fewer requests do."""
         self._waiting: deque[Request] = deque()
@@ -206,8 +208,17 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
                 self._at = self._parser.feed(self._unread, self._at)
             except GoQueueError as error:
                 self._refuse(error)
+            if self._has_unread and self._incoming is not None:  # it takes long: others get their turn
+                if not self._parses_on:
+                    self._parses_on = True
+                    self.loop.call_soon(self._parse_on)
+                break
         if not self._has_unread or self._lingering:
             self._unread, self._at = b"", 0
+
+    def _parse_on(self) -> None:
+        self._parses_on = False
+        self._serve()
 
     async def _answer(self, request: Request) -> None:
         try:

@@ -24,6 +24,7 @@ _READ: Final = frozenset({b"content-length", b"expect", b"transfer-encoding"})
 """The header fields that mean something here."""
 _FRAMING: Final = (b"content-length", b"transfer-encoding")
 _CHUNKED: Final = b"chunked"
+_PIECES_AT_ONCE: Final = 500
 _SHOWN: Final = 40
 """Bytes of a wrong value that are repeated in a message."""
 
@@ -89,12 +90,16 @@ class RequestParser:
         """What came behind the head and is not body: the sizes of chunks, trailers."""
 
     def feed(self, data: bytes, start: int) -> int:
-        """Take bytes from there on, up to the end of a request, or to the last; where it stopped. Raises a refusal."""
-        view, at = memoryview(data), start
-        while at < len(data) and not self._whole:
+        """Take bytes from there on, up to the end of a request, or to the last; where it stopped. Raises a refusal.
+
+        Bytes with very many empty lines are very many pieces: it stops after some of them, too.
+        """
+        view, at, pieces = memoryview(data), start, 0
+        while at < len(data) and not self._whole and pieces < _PIECES_AT_ONCE:
             end = self._piece_end(data, at)
             self._take(view[at:end])
             at = end
+            pieces += 1
         if self._whole:
             self._begin_anew()
             self._arrival.end()
