@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import UNSET
 
 from goqueue import codec
-from goqueue.api.handlers.showing import show_member, show_polled
+from goqueue.api.handlers.showing import show_damage, show_member, show_polled
 from goqueue.api.service import Service
 from goqueue.broker.poll import Turn
 from goqueue.groups.commands import Join
@@ -93,6 +93,7 @@ async def poll(service: Service, request: shapes.Poll, group: str, parked: Turn)
         rebalance_required=view.is_rebalancing,
         assigned_partitions=view.assigned,
         revoke=view.revoke,
+        damage=show_damage(polled.damage),
     )
 
 
