@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from goqueue.client.consumer import AsyncBatch as AsyncBatch
     from goqueue.client.consumer import AsyncConsumer as AsyncConsumer
     from goqueue.client.consumer import AsyncMessage as AsyncMessage
+    from goqueue.client.member import Missed as Missed
     from goqueue.client.messages import Message as Message
     from goqueue.client.producer import AsyncProducer as AsyncProducer
     from goqueue.client.reader import AsyncReader as AsyncReader
@@ -44,6 +45,7 @@ _PUBLIC: Final = {
     "ConsumerMessage": "goqueue.client.sync.consumer",
     "GoQueueError": "goqueue.model.errors",
     "Message": "goqueue.client.messages",
+    "Missed": "goqueue.client.member",
     "Outcome": "goqueue.client.receipts",
     "Producer": "goqueue.client.sync.producer",
     "Reader": "goqueue.client.sync.reader",

@@ -17,6 +17,7 @@ from pyroaring import BitMap64
 from goqueue import codec
 from goqueue.base.offset_sets import column, gathered, ranged, runs
 from goqueue.broker.partition import Partition
+from goqueue.broker.passed_over import pass_over
 from goqueue.broker.read import PartitionReader
 from goqueue.broker.sidecars import Sidecars
 from goqueue.broker.topic import OpenTopic
@@ -124,6 +125,7 @@ class Attendant:
                 if hole is None:
                     return selection
                 has_skipped = True  # one at a time: where a cleaner was there may be many
+                await self._look_into(group, partition, *hole)
                 gone = ready_of(ranged(*hole), deliveries.delivery(group.number), deliveries)
                 self._skip(group, partition, gone, damaged=True)
             except ViewMissing as missing:
@@ -138,6 +140,18 @@ class Attendant:
             if perf_counter() - begun > limits.TURN_S:
                 await asyncio.sleep(0)
                 begun = perf_counter()
+
+    async def _look_into(self, group: Group, partition: Partition, first: int, end: int) -> None:
+        """Whether there is no record because it is damaged: views leave such ones out, as they do what was cleaned."""
+        while first < end:
+            try:
+                chunk = await self._reader.read(partition, first, max_bytes=1, max_count=1, to_offset=end)
+                first = max(chunk.next_offset, first + 1)
+            except Quarantined as damage:
+                pass_over(group, partition, damage)
+                first = max(damage.next_offset, first + 1)
+            except OffsetOutOfRange:  # retention was there
+                return
 
     async def _read_ahead(self, group: Group, partition: Partition, wanted: ReadAhead) -> None:
         """Find out keys."""
@@ -171,7 +185,7 @@ class Attendant:
         except OffsetOutOfRange:  # retention went past it
             return b"", max(partition.log.start_offset, first + 1)
         except Quarantined as damage:
-            log.error("a group passes over damaged messages", group=group.name, log=partition.log_name, found=damage)
+            pass_over(group, partition, damage)
             following = max(min(damage.next_offset, end), first + 1)
             lost = ready_of(ranged(first, following), deliveries.delivery(group.number), deliveries)
             self._skip(group, partition, lost, damaged=True)
@@ -370,7 +384,7 @@ class Attendant:
         except OffsetOutOfRange:  # retention went past it meanwhile: look again
             return None
         except Quarantined as damage:
-            log.error("a group passes over damaged messages", group=group.name, log=partition.log_name, found=damage)
+            pass_over(group, partition, damage)
             lost = BitMap64([offset for offset in column(offsets) if offset < damage.next_offset])
             self._skip(group, partition, lost, damaged=True)
             return None

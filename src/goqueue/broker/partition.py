@@ -63,6 +63,7 @@ class Partition:
         "delays",
         "log",
         "log_name",
+        "met_damage",
         "number",
         "producers",
         "sidecar",
@@ -90,6 +91,8 @@ class Partition:
         """What groups have done with the messages; None until the first group comes."""
         self.sidecar_damage: GoQueueError | None = None
         """Why groups cannot use this partition."""
+        self.met_damage: set[tuple[int, int]] = set()
+        """Damaged ranges that somebody ran into: their first offsets, and where reading goes on."""
 
     @classmethod
     def open(

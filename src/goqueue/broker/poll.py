@@ -19,11 +19,12 @@ from goqueue.broker.attend import Attendant, Row, Visit
 from goqueue.broker.coordination import Coordination, View
 from goqueue.broker.offsets import Offsets
 from goqueue.broker.partition import Partition
+from goqueue.broker.passed_over import tell
 from goqueue.broker.sidecars import Sidecars
 from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
 from goqueue.delivery.commands import GiveBack
-from goqueue.groups.group import Group, Member, Part
+from goqueue.groups.group import DamagedRange, Group, Member, Part
 from goqueue.model import limits
 from goqueue.model.errors import DiskFull, GoQueueError, InvalidRequest, StorageFailed, Unavailable
 from goqueue.model.groups import Mode
@@ -47,6 +48,8 @@ class Polled(msgspec.Struct, frozen=True):
     number: int
     view: View
     rows: list[Row]
+    damage: tuple[DamagedRange, ...] = ()
+    """What its group passed over, and nobody was told of yet."""
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -170,6 +173,8 @@ class Poller:
         await self._keep_given_back(group)
         has_heard = known_version is None or known_version == member.told_version
         self._coordination.acknowledge(group, member, has_heard=has_heard)
+        if has_heard and (known_version is not None or received is None or received >= member.damage_told_at):
+            member.damage = ()
         await self._offsets.auto_commit(group, member, arrived)
         await self._coordination.release(group, member)
         await self._coordination.sure(group)
@@ -183,7 +188,7 @@ class Poller:
             marks = [(each.written, each.end_offset + 1) for each in logs]
             has_credit = self._credit(group, member, places, 1) > 0
             has_messages = has_credit and await self._has_messages(group, member, there)
-            if has_messages or not self._is_there(turn) or member.version != known:
+            if has_messages or group.damage or not self._is_there(turn) or member.version != known:
                 break
             if deadline is None:
                 deadline = self._coordination.parks.deadline(timeout_ms / 1000)
@@ -313,7 +318,9 @@ class Poller:
         self._check_there(turn)
         if taking.rows and turn.is_newest:
             member.answered = turn.number
-        return Polled(group, turn.number, self._coordination.view(group, member, known_version), taking.rows)
+        tell(group, member, turn.number)
+        view = self._coordination.view(group, member, known_version)
+        return Polled(group, turn.number, view, taking.rows, member.damage)
 
     def _starving(self, member: Member, entries: list[_Entry]) -> list[_Entry]:
         """Partitions that were left out for long, because others had something critical: they come first now."""

@@ -12,10 +12,11 @@ from typing import Final
 
 from goqueue import codec
 from goqueue.broker.partition import GONE, Partition
+from goqueue.broker.passed_over import meet
 from goqueue.codec import Flag
 from goqueue.io.aside import Aside
 from goqueue.io.waiting import reached
-from goqueue.model.errors import LogClosed, OffsetOutOfRange, Unavailable
+from goqueue.model.errors import LogClosed, OffsetOutOfRange, Quarantined, Unavailable
 from goqueue.storage.reading import Chunk
 
 _CONTROL: Final = int(Flag.CONTROL)
@@ -35,7 +36,11 @@ class PartitionReader:
         """Records that are in memory; None when a disk must be asked and `read` must be used."""
         if not partition.reads_warm(offset, max_bytes):
             return None
-        return partition.log.read(offset, max_bytes=max_bytes, max_count=max_count, to_offset=to_offset)
+        try:
+            return partition.log.read(offset, max_bytes=max_bytes, max_count=max_count, to_offset=to_offset)
+        except Quarantined as damage:
+            meet(partition, damage)
+            raise
 
     async def read(
         self, partition: Partition, offset: int, *, max_bytes: int, max_count: int, to_offset: int | None = None
@@ -49,6 +54,9 @@ class PartitionReader:
             )
         except LogClosed:
             raise Unavailable(GONE) from None
+        except Quarantined as damage:
+            meet(partition, damage)
+            raise
         start = partition.log.start_offset
         if offset < start:  # cleaned meanwhile: what of it was aborted may be forgotten by now
             raise OffsetOutOfRange(offset, start=start, end=partition.log.end_offset)
@@ -59,7 +67,11 @@ class PartitionReader:
     ) -> Chunk:
         """Messages as readers may see them, for who knows that they are in memory."""
         end = None if uncommitted else partition.stable_end
-        chunk = partition.log.read(offset, max_bytes=max_bytes, max_count=max_count, to_offset=end)
+        try:
+            chunk = partition.log.read(offset, max_bytes=max_bytes, max_count=max_count, to_offset=end)
+        except Quarantined as damage:
+            meet(partition, damage)
+            raise
         return _visible(partition, offset, chunk, uncommitted)
 
     async def ordered(

@@ -127,6 +127,8 @@ RULES: Final[dict[str, Rule]] = {
     "on_ack_error": _PLAIN_CALLBACK,
     "on_assigned": _CALLBACK,
     "on_batch": _PLAIN_CALLBACK,
+    "on_damage": Rule(lambda value: value in ("raise", "skip"), "one of raise, skip"),
+    "on_missed": _PLAIN_CALLBACK,
     "on_revoked": _CALLBACK,
     "operation": _TEXT,
     "partition": _whole(0),

@@ -13,10 +13,11 @@ from goqueue.client.arguments import Duration, check, to_seconds
 from goqueue.client.consumer import AsyncConsumer
 from goqueue.client.fields import as_fields, by_argument
 from goqueue.client.link import Link, parse_endpoint
+from goqueue.client.member import Missed
 from goqueue.client.membership import PartitionsChanged
 from goqueue.client.outgoing import Moment, Start
 from goqueue.client.producer import AsyncProducer
-from goqueue.client.reader import DEFAULT_FETCH_BYTES, AsyncReader, Isolation
+from goqueue.client.reader import DEFAULT_FETCH_BYTES, AsyncReader, Isolation, OnDamage
 from goqueue.client.receipts import Outcome
 from goqueue.client.settling import Refused
 from goqueue.model import limits
@@ -137,6 +138,7 @@ class AsyncClient(AsyncAdministration):
         on_assigned: PartitionsChanged | None = None,
         on_revoked: PartitionsChanged | None = None,
         on_ack_error: Callable[[Refused], None] | None = None,
+        on_missed: Callable[[Missed], None] | None = None,
     ) -> AsyncConsumer:
         """A member of a group; use it in `async with`.
 
@@ -167,6 +169,7 @@ class AsyncClient(AsyncAdministration):
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             on_ack_error=on_ack_error,
+            on_missed=on_missed,
         )
         return self.adopt(made)
 
@@ -181,13 +184,15 @@ class AsyncClient(AsyncAdministration):
         follow: bool = False,
         fetch_bytes: int = DEFAULT_FETCH_BYTES,
         isolation: Isolation = "read_committed",
+        on_damage: OnDamage = "raise",
     ) -> AsyncReader:
         """Messages of a topic without a group, delayed ones included; nothing is settled.
 
         Ends where the topic ends now, or at `to_time`; with `follow` it goes on. A `from_offset` past the end of every
         partition is refused when reading begins, with OffsetOutOfRange. What was published in a transaction is read
         once it is committed, and what came behind it in its partition not before; with `isolation` read_uncommitted
-        everything is read at once, and what was aborted too.
+        everything is read at once, and what was aborted too. It raises Quarantined where messages are damaged on the
+        broker's disk; with `on_damage` skip it goes on behind them, and counts them (`skipped`).
         """
         made = AsyncReader(
             self.new_link(),
@@ -199,6 +204,7 @@ class AsyncClient(AsyncAdministration):
             follow=follow,
             fetch_bytes=fetch_bytes,
             isolation=isolation,
+            on_damage=on_damage,
         )
         return self.adopt(made)
 

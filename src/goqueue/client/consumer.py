@@ -29,6 +29,7 @@ from goqueue.client.arguments import (
 from goqueue.client.fields import as_place, by_argument, given
 from goqueue.client.leases import Leases
 from goqueue.client.link import Link, check_loop
+from goqueue.client.member import Missed
 from goqueue.client.membership import Membership, PartitionsChanged
 from goqueue.client.messages import DeliveredBatch, DeliveredMessage
 from goqueue.client.outgoing import Moment, Start, to_start
@@ -37,6 +38,7 @@ from goqueue.client.stock import Part, Stock
 from goqueue.client.turns import TURN_S
 from goqueue.model import limits
 from goqueue.model.errors import GoQueueError, InvalidRequest, Unavailable
+from goqueue.model.names import partition_name, show_offsets
 from goqueue.model.times import show_duration
 from goqueue.wire.codes import CODES
 from goqueue.wire.failures import repeat
@@ -149,6 +151,7 @@ class ConsumerCore:
         on_assigned: PartitionsChanged | None = None,
         on_revoked: PartitionsChanged | None = None,
         on_ack_error: Callable[[Refused], None] | None = None,
+        on_missed: Callable[[Missed], None] | None = None,
     ) -> None:
         check(
             group=group,
@@ -162,6 +165,7 @@ class ConsumerCore:
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             on_ack_error=on_ack_error,
+            on_missed=on_missed,
         )
         session_ms = to_span_ms("session_timeout", session_timeout)
         visibility_ms = None if visibility is None else to_visibility("visibility", visibility)
@@ -218,6 +222,7 @@ class ConsumerCore:
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             on_absent=self._arrived.set,
+            on_missed=on_missed or partial(_warn_of_missed, group),
         )
         self._failure: GoQueueError | None = None
         self._closed = False
@@ -441,6 +446,15 @@ class AsyncConsumer(ConsumerCore):
         if monotonic() - self._turns.last > TURN_S:
             await self._turns.give()
         return AsyncBatch(AsyncMessage, await self.take(max_messages, timeout))
+
+
+def _warn_of_missed(group: str, missed: Missed) -> None:
+    """What is said of damaged messages, if nobody wants to hear of them."""
+    log.warning(
+        "messages of %s are damaged, at %s (%s): group %s goes on without them",
+        partition_name(missed.topic, missed.partition), show_offsets(missed.first, missed.next_offset), missed.reason,
+        group,
+    )  # fmt: skip
 
 
 def _complain(refused: Refused) -> None:

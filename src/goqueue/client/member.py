@@ -27,6 +27,16 @@ _NOTHING_RECEIVED: Final = 0
 """Not UNKNOWN: also the very first reply comes again when it is lost."""
 
 
+class Missed(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages that a group is not delivered, from offset `first` up to `next_offset`: they are damaged on the disk."""
+
+    topic: str
+    partition: int
+    first: int
+    next_offset: int
+    reason: str
+
+
 class News(msgspec.Struct, frozen=True, kw_only=True):
     """What a member has, and what it is to give up: finish, commit, and poll."""
 
@@ -36,6 +46,8 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
     assigned_partitions: list[str]
     revoke: list[str]
     topics: dict[str, str] = {}
+    damage: list[Missed] = []
+    """What the group passed over, and nobody was told of before."""
 
 
 _DECODER: Final = msgspec.json.Decoder(News)

@@ -21,7 +21,7 @@ from goqueue.client.absence import Absence
 from goqueue.client.connection import Connection
 from goqueue.client.fields import by_argument
 from goqueue.client.link import Link, backoff_s
-from goqueue.client.member import Member, News
+from goqueue.client.member import Member, Missed, News
 from goqueue.client.messages import Row
 from goqueue.client.settling import SettleQueue
 from goqueue.client.stock import Stock
@@ -63,9 +63,11 @@ class Membership:
         on_assigned: PartitionsChanged | None,
         on_revoked: PartitionsChanged | None,
         on_absent: Callable[[], object],
+        on_missed: Callable[[Missed], object],
     ) -> None:
         self.absence = Absence()
         self._on_absent = on_absent
+        self._on_missed = on_missed
         self._left_out: set[str] = set()
         """Topics that it joined without: they were not there."""
         self._is_wider = False
@@ -293,7 +295,13 @@ class Membership:
         """Act on the last news: partitions that came, and those that are to be given up."""
         member = self.member
         assert member is not None
-        self._heard = news = member.news
+        heard, self._heard = self._heard, member.news
+        news = member.news
+        for missed in news.damage:
+            try:
+                self._on_missed(missed)
+            except Exception:
+                log.exception("what was told of damaged messages broke")
         given_up = {*news.revoke}
         kept = [name for name in news.assigned_partitions if name not in given_up]
         had, have = {*self.assigned}, {*kept}
@@ -307,8 +315,9 @@ class Membership:
             await self._revoke(revoked)
             await self._settling.flush()
             self._giving_up = []
-        current = {name: int(topic_id, 16) for name, topic_id in news.topics.items()}
-        self._stock.drop(lambda row: current.get(row.delivered.topic, row.delivered.topic_id) != row.delivered.topic_id)
+        if heard is not None and heard.topics != news.topics:  # one of them may have been made again
+            current = {name: int(topic_id, 16) for name, topic_id in news.topics.items()}
+            self._stock.drop(lambda row: current.get(row.delivered.topic) != row.delivered.topic_id)
         if added and self._on_assigned is not None:
             await _tell("on_assigned", self._on_assigned, added)
         if revoked and not self._stock.wants_more:  # else the next poll says it

@@ -6,9 +6,13 @@ partition, and a reader that ends does so in front of it.
 Every partition has a request under way ahead of what is handed out, bounded in bytes; a reader that is not read from
 asks for nothing more. Messages of one partition come in order; partitions take turns. Partitions that are added to the
 topic after a reader began are not read by it.
+
+Where the broker's disk has damaged records a reader raises Quarantined, in their place and each time it comes there,
+until somebody seeks past them; one that was told to skip them goes on, says so in the log, and counts them.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
@@ -23,11 +27,14 @@ from goqueue.client.messages import Message, ReadBatch
 from goqueue.client.outgoing import Moment, to_place_ms
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, OffsetOutOfRange, Quarantined, Unavailable, UnknownPartition
-from goqueue.model.names import partition_name
+from goqueue.model.names import partition_name, show_offsets
 from goqueue.model.times import show_time
 from goqueue.wire.codes import CODES
 
 Isolation = Literal["read_committed", "read_uncommitted"]
+OnDamage = Literal["raise", "skip"]
+
+log = logging.getLogger("goqueue.client")
 
 MAX_WAIT_MS: Final = 5000
 """How long a request waits for messages that are not there yet."""
@@ -68,8 +75,16 @@ class AsyncReader:
         follow: bool = False,
         fetch_bytes: int = DEFAULT_FETCH_BYTES,
         isolation: Isolation = "read_committed",
+        on_damage: OnDamage = "raise",
     ) -> None:
-        check(topic=topic, from_offset=from_offset, follow=follow, fetch_bytes=fetch_bytes, isolation=isolation)
+        check(
+            topic=topic,
+            from_offset=from_offset,
+            follow=follow,
+            fetch_bytes=fetch_bytes,
+            isolation=isolation,
+            on_damage=on_damage,
+        )
         if from_offset is not None and from_time is not None:
             raise InvalidRequest("name an offset or a time to read from, not both")
         if follow and to_time is not None:
@@ -85,6 +100,8 @@ class AsyncReader:
         self._follow = follow
         self._fetch_bytes = fetch_bytes
         self._uncommitted = isolation == "read_uncommitted"
+        self._skips = on_damage == "skip"
+        self._skipped = 0
         self._topic_id = 0
         self._partitions: dict[int, _Partition] = {}
         self._turns: deque[_Partition] = deque()
@@ -152,6 +169,11 @@ class AsyncReader:
             first = self._rest[self._next]
             found[first.partition] = first.offset
         return found
+
+    @property
+    def skipped(self) -> int:
+        """How many messages it passed over because they are damaged."""
+        return self._skipped
 
     def _drop(self) -> None:
         """What is left of the batch that is being handed out."""
@@ -271,7 +293,11 @@ class AsyncReader:
         """What came for a partition, less what is past its end; and the next request goes out at once."""
         assert each.under_way is not None
         task, each.under_way = each.under_way, None
-        fetched = task.result()
+        try:
+            fetched = task.result()
+        except Quarantined as damage:
+            self._meet(damage, each)
+            return None
         block, count, next_offset = fetched.block, fetched.records, max(fetched.next_offset, each.offset)
         if each.end is not None and next_offset > each.end:
             found = codec.select(
@@ -283,6 +309,26 @@ class AsyncReader:
         if not each.is_done:
             each.under_way = asyncio.get_running_loop().create_task(self._fetch(each.number, next_offset))
         return ReadBatch(self.topic, each.number, block, count, next_offset) if count else None
+
+    def _meet(self, damage: Quarantined, each: _Partition) -> None:
+        """What comes next in a partition is damaged."""
+        name = partition_name(self.topic, each.number)
+        following = max(damage.next_offset, each.offset + 1)
+        if not self._skips:
+            self._turns.remove(each)  # who goes on all the same hears of the other partitions first
+            self._turns.append(each)
+            found = Quarantined(
+                damage.first, following, where=name, reason=damage.reason, topic=self.topic, partition=each.number
+            )
+            found.args = (f"{found}: seek there, or read with on_damage='skip'",)
+            raise found from damage
+        end = following if each.end is None else min(following, each.end)
+        log.warning(
+            "messages of %s are damaged, at %s (%s): this reader goes on without them",
+            name, show_offsets(each.offset, end), damage.reason,
+        )  # fmt: skip
+        self._skipped += end - each.offset
+        each.offset = end
 
     async def _fetch(self, partition: int, offset: int) -> Fetched:
         async def once(connection: Connection) -> Fetched:
@@ -303,7 +349,3 @@ class AsyncReader:
                     offset = error.start
                 elif not self._follow:  # else it comes to that: the broker has waited for it, and does so again
                     raise
-            except Quarantined as error:
-                if error.next_offset <= offset:
-                    raise
-                offset = error.next_offset

@@ -23,6 +23,16 @@ class Part(NamedTuple):
     partition: int
 
 
+class DamagedRange(NamedTuple):
+    """Offsets of a partition that cannot be read, from `first` up to `next_offset`."""
+
+    topic: str
+    partition: int
+    first: int
+    next_offset: int
+    reason: str
+
+
 class Member:
     """One consumer."""
 
@@ -30,6 +40,8 @@ class Member:
         "acknowledged",
         "answered",
         "auto_committed_at",
+        "damage",
+        "damage_told_at",
         "joined",
         "member_id",
         "owned",
@@ -66,6 +78,10 @@ class Member:
         """Soft: the last of those whose reply was made."""
         self.unreadable: dict[Part, int] = {}
         """Soft: partitions that could not be read when they ended here. They are tried again when they have grown."""
+        self.damage: tuple[DamagedRange, ...] = ()
+        """Soft: what its group passed over and it is being told, until it says that it has heard."""
+        self.damage_told_at = 0
+        """Soft: by the answer to which of its polls, the first time."""
         self.seen_at = now
         """Soft: when it was last heard of."""
         self.parked = 0
@@ -117,8 +133,10 @@ class Group:
         "assignor",
         "by_instance",
         "changed_at",
+        "damage",
         "generation",
         "members",
+        "met_damage",
         "mode",
         "name",
         "number",
@@ -146,6 +164,10 @@ class Group:
         """Soft: partitions that are to be given up, and since when their owners are not delivered from them."""
         self.rebalancing_since: int | None = None
         """Soft: when the first partition was asked for of those that are on their way."""
+        self.met_damage: dict[tuple[TopicId, int, int, int], None] = {}
+        """Soft: what it passed over, by topic, partition and offsets; the last ones."""
+        self.damage: list[DamagedRange] = []
+        """Soft: the same, as long as no member was told."""
 
     @property
     def state(self) -> GroupState:

@@ -294,17 +294,31 @@ class DamagedData(GoQueueError):
 
 
 class Quarantined(DamagedData):
-    """Offsets `first` up to `next_offset` (not included) cannot be read; reading goes on at `next_offset`."""
+    """Offsets `first` up to `next_offset` (not included) cannot be read; reading goes on at `next_offset`.
+
+    A reader of the client says of which `topic` and `partition` they are.
+    """
 
     code = "quarantined"
 
-    def __init__(self, first: int, next_offset: int, *, where: str, reason: str) -> None:
+    def __init__(
+        self,
+        first: int,
+        next_offset: int,
+        *,
+        where: str,
+        reason: str,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> None:
         damaged = f"offset {first} is" if next_offset == first + 1 else f"offsets {first} to {next_offset - 1} are"
         super().__init__(f"{damaged} damaged ({reason}, {where}); reading goes on at {next_offset}")
         self.first = first
         self.next_offset = next_offset
         self.where = where
         self.reason = reason
+        self.topic = topic
+        self.partition = partition
 
     @property
     def details(self) -> dict[str, Any]:

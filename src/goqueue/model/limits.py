@@ -87,6 +87,13 @@ any sequence. `producers.own` says which is whose."""
 PRODUCER_IDS_RESERVED: Final = 1000
 """Producer ids made durable at a time, so that handing one out costs no fsync."""
 
+DAMAGE_REMEMBERED: Final = 1000
+"""Damaged ranges of a partition, and of a group, that are told from new ones."""
+DAMAGE_TOLD: Final = 100
+"""Damaged ranges that wait to be told to a member; the log and health name the others."""
+HEALTH_NAMES: Final = 10
+"""Of what is wrong, so many are named one by one."""
+
 # Transactions
 DEFAULT_TRANSACTION_MS: Final = 60_000
 MIN_TRANSACTION_MS: Final = 1000

@@ -87,6 +87,11 @@ def partition_name(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
 
 
+def show_offsets(first: int, end: int) -> str:
+    """Those from `first` up to `end`, which is not among them."""
+    return f"offset {first}" if end == first + 1 else f"offsets {first} to {end - 1}"
+
+
 def format_topic_id(topic_id: TopicId) -> str:
     """As in file names and JSON: sixteen hexadecimal digits."""
     return f"{topic_id:016x}"

@@ -47,7 +47,7 @@ ATTRIBUTES: Final[dict[type[GoQueueError], dict[str, tuple[str, type]]]] = {
 UNTOLD: Final[dict[type[GoQueueError], dict[str, Any]]] = {
     InvalidRecord: {"position": -1},
     MethodNotAllowed: {"allowed": ""},
-    Quarantined: {"where": "on the broker"},
+    Quarantined: {"where": "on the broker", "topic": None, "partition": None},
 }
 """Attributes that stay on the broker's side."""
 

@@ -14,7 +14,14 @@ from goqueue.client.connection import Connection
 from goqueue.client.messages import Message
 from goqueue.client.reader import AsyncReader
 from goqueue.io.clock import wall_ms
-from goqueue.model.errors import InvalidRequest, OffsetOutOfRange, Unavailable, UnknownPartition, UnknownTopic
+from goqueue.model.errors import (
+    InvalidRequest,
+    OffsetOutOfRange,
+    Quarantined,
+    Unavailable,
+    UnknownPartition,
+    UnknownTopic,
+)
 from goqueue.server.server import Server
 from tests.support.broker_server import running_server
 from tests.support.loop import run, turns
@@ -297,19 +304,74 @@ def test_what_compaction_took_is_passed_over(tmp_path: Path) -> None:
     run(go())
 
 
-def test_what_is_damaged_is_passed_over(tmp_path: Path) -> None:
+def damage(path: Path, partition: int = 0) -> int:
+    """A bit of a message is another one on the disk; its offset."""
+    second = sorted(path.glob(f"**/{partition}/*.log"))[1]
+    data = bytearray(second.read_bytes())
+    data[500] ^= 1
+    second.write_bytes(data)
+    return int(second.stem)
+
+
+def test_what_is_damaged_is_named_in_its_place_and_passed_over_only_by_who_seeks_behind_it(tmp_path: Path) -> None:
     async def go() -> None:
         async with staged(tmp_path, segment_bytes=4096) as stage:
             await stage.fill(0, 20)
-            second = sorted(tmp_path.glob("**/0/*.log"))[1]
-            data = bytearray(second.read_bytes())
-            data[500] ^= 1
-            second.write_bytes(data)
-            damaged = int(second.stem)
+            damaged = damage(tmp_path)
+            async with stage.reader() as reader:
+                before = [text(await anext(reader)) for _ in range(damaged)]
+                for _ in range(2):
+                    with pytest.raises(Quarantined, match=rf"offset {damaged} is damaged .*orders-0.* on at") as found:
+                        await anext(reader)
+                    assert (found.value.topic, found.value.partition) == ("orders", 0)
+                    assert (found.value.first, found.value.next_offset) == (damaged, damaged + 1)
+                assert await reader.positions() == {0: damaged}
+                await reader.seek(0, found.value.next_offset)
+                after = [text(message) async for message in reader]
+                assert before + after == [each for each in numbers(0, 20) if each != str(damaged)]
+                assert reader.skipped == 0
+            async with stage.reader(follow=True, from_offset=damaged) as reader:
+                with pytest.raises(Quarantined):
+                    await reader.read()
+
+    run(go())
+
+
+def test_who_asks_for_it_goes_on_behind_what_is_damaged_and_is_told_how_much(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def go() -> None:
+        async with staged(tmp_path, segment_bytes=4096) as stage:
+            await stage.fill(0, 20)
+            damaged = damage(tmp_path)
             expected = numbers(0, 20)
             expected.remove(str(damaged))
-            assert await read_all(stage.reader()) == {0: expected}
-            assert await read_all(stage.reader(from_offset=damaged)) == {0: expected[damaged:]}
+            for offset in (0, damaged):
+                caplog.clear()
+                async with stage.reader(on_damage="skip", from_offset=offset) as reader:
+                    assert [text(message) async for message in reader] == expected[offset:]
+                    assert reader.skipped == 1
+                said = [each.getMessage() for each in caplog.records if each.name == "goqueue.client"]
+                assert [f"messages of orders-0 are damaged, at offset {damaged} (" in each for each in said] == [True]
+
+    run(go())
+
+
+def test_the_other_partitions_are_read_to_their_end_beside_a_damaged_one(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with staged(tmp_path, partitions=2, segment_bytes=4096) as stage:
+            await stage.fill(0, 20)
+            await stage.publish(*numbers(0, 5), partition=1)
+            damaged = damage(tmp_path)
+            got: list[tuple[int, str]] = []
+            async with stage.reader() as reader:
+                while len(got) < damaged + 5:
+                    try:
+                        async for message in reader:
+                            got.append((message.partition, text(message)))
+                    except Quarantined:
+                        continue
+            assert len([each for each in got if each[0] == 1]) == 5
 
     run(go())
 

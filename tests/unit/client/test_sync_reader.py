@@ -1,12 +1,14 @@
 """Reading without a group and without a loop, with a real broker in another thread."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import goqueue
 from goqueue.client.sync.client import Client
-from goqueue.model.errors import InvalidRequest, Unavailable, UnknownPartition, UnknownTopic
+from goqueue.model.errors import InvalidRequest, Quarantined, Unavailable, UnknownPartition, UnknownTopic
+from tests.unit.client.test_reader import damage
 
 
 @pytest.fixture(scope="module")
@@ -131,3 +133,25 @@ def test_a_closed_one_reads_nothing_more(client: Client, topic: str) -> None:
 def test_a_topic_that_is_not_there_is_told_when_it_is_entered(client: Client) -> None:
     with pytest.raises(UnknownTopic), client.reader("nowhere"):
         pass
+
+
+def test_damage_is_raised_in_its_place_and_skipped_by_who_asks_for_it(tmp_path: Path) -> None:
+    with (
+        goqueue.embedded(str(tmp_path), grpc="off") as broker,
+        Client(broker.endpoints["wire"]) as client,
+    ):
+        client.create_topic("orders", partitions=1, segment_bytes=4096)
+        with client.producer() as producer:
+            for number in range(20):
+                producer.send("orders", str(number).ljust(1000, "."))
+        damaged = damage(tmp_path)
+        with client.reader("orders") as reader:
+            before = [next(reader).offset for _ in range(damaged)]
+            with pytest.raises(Quarantined, match=f"offset {damaged} is damaged") as found:
+                next(reader)
+            assert found.value.partition is not None
+            reader.seek(found.value.partition, found.value.next_offset)
+            assert before + [message.offset for message in reader] == [each for each in range(20) if each != damaged]
+        with client.reader("orders", on_damage="skip") as reader:
+            assert len([*reader]) == 19
+            assert reader.skipped == 1

@@ -4,9 +4,11 @@ import re
 import struct
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UnsetType
 
 from goqueue.model import limits
 from goqueue.model.errors import UnknownTopic
@@ -18,7 +20,7 @@ from goqueue.wire.blocks import FetchReply, FetchRequest, PublishReply, PublishR
 from goqueue.wire.frames import Welcome
 from goqueue.wire.polls import PollReply, PollRequest, Row
 from goqueue.wire.settles import Action, Claim, SettleRequest, Writer
-from goqueue.wire.shapes import MemberNews
+from goqueue.wire.shapes import DamagedRange, MemberNews
 
 PAGE = (Path(__file__).parents[3] / "docs/internals/wire.md").read_text(encoding="utf-8")
 
@@ -92,7 +94,14 @@ def test_the_fields_of_an_error_are_those_of_the_code() -> None:
 
 
 def test_the_fields_of_the_news_are_those_of_the_code() -> None:
-    kinds = {"string": str, "number": int, "boolean": bool, "array": list[str], "object": dict[str, str]}
+    kinds: dict[str, Any] = {
+        "string": str,
+        "number": int,
+        "boolean": bool,
+        "array": list[str],
+        "object": dict[str, str],
+    }
+    kinds["ranges"] = list[DamagedRange] | UnsetType
     found = re.findall(r"^\| ([a-z_]+) \| (\w+) \| (.*) \|$", section("News"), re.MULTILINE)
     shown = {name: kinds[kind] for name, kind, _ in found if kind in kinds}
     fields = {field.name: field.type for field in msgspec.structs.fields(MemberNews)}

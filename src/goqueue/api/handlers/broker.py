@@ -7,6 +7,8 @@ from msgspec import UNSET
 
 from goqueue import __version__, codec
 from goqueue.api.service import Service
+from goqueue.model import limits
+from goqueue.model.names import partition_name, show_offsets
 from goqueue.wire import shapes
 from goqueue.wire.frames import VERSION as WIRE_VERSION
 
@@ -40,12 +42,17 @@ def _partitions(service: Service) -> str:
     problems = []
     if closed:
         problems.append(f"{closed} cannot be opened; describe their topics to see why")
-    segments = (
-        segment for topic in catalogue.by_id.values() for part in topic.partitions for segment in part.log.segments
-    )
-    damaged = sum(len(segment.damage or ()) for segment in segments)
+    damaged = [
+        f"{partition_name(topic.meta.name, part.number)} {show_offsets(damage.first, damage.next_offset)}"
+        for topic in catalogue.by_id.values()
+        for part in topic.partitions
+        for segment in part.log.segments
+        for damage in segment.damage or ()
+    ]
     if damaged:
-        problems.append(f"{damaged} damaged ranges were met; goqueue log verify names them")
+        more = len(damaged) - limits.HEALTH_NAMES
+        named = ", ".join(damaged[: limits.HEALTH_NAMES]) + (f" and {more} more" if more > 0 else "")
+        problems.append(f"damaged: {named}; goqueue log verify looks for more")
     if catalogue.lagging:
         problems.append(f"{len(catalogue.lagging)} topics wait to be opened")
     return "; ".join(problems) or "ok"

@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import UNSET
 
 from goqueue import codec
-from goqueue.api.handlers.showing import show_member, show_polled
+from goqueue.api.handlers.showing import show_damage, show_member, show_polled
 from goqueue.api.service import Service
 from goqueue.api.turns import FEW, exhaust
 from goqueue.broker.poll import Turn
@@ -106,6 +106,7 @@ async def poll(service: Service, request: shapes.Poll, group: str, parked: Turn)
         rebalance_required=view.is_rebalancing,
         assigned_partitions=view.assigned,
         revoke=view.revoke,
+        damage=show_damage(polled.damage),
     )
 
 

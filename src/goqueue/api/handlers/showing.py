@@ -1,16 +1,17 @@
 """Records and members as JSON, and pages of a list. Of a record, text where it is text, base64 where it is not."""
 
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from goqueue.broker.attend import Row
 from goqueue.broker.coordination import View
 from goqueue.broker.poll import Polled
 from goqueue.delivery.handles import Handle, HandleKey
+from goqueue.groups.group import DamagedRange
 from goqueue.model import limits
 from goqueue.model.names import message_id
 from goqueue.model.record import Extension, Record
@@ -56,9 +57,14 @@ def show_member(view: View) -> shapes.MemberReply:
     return shapes.MemberReply(**_member_fields(view))
 
 
-def show_news(view: View, topics: dict[str, str]) -> shapes.MemberNews:
-    """The same with the ids of its topics."""
-    return shapes.MemberNews(topics=topics, **_member_fields(view))
+def show_news(view: View, topics: dict[str, str], damage: Sequence[DamagedRange]) -> shapes.MemberNews:
+    """The same with the ids of its topics, and with what its group passed over."""
+    return shapes.MemberNews(topics=topics, damage=show_damage(damage), **_member_fields(view))
+
+
+def show_damage(damage: Sequence[DamagedRange]) -> list[shapes.DamagedRange] | UnsetType:
+    """Left out if there is none."""
+    return [shapes.DamagedRange(**each._asdict()) for each in damage] or UNSET
 
 
 def _fields(topic: str, partition: int, record: Record) -> dict[str, Any]:

@@ -57,6 +57,9 @@ def consume(
         Isolation | None,
         typer.Option("--isolation", help="Whether what is in open or aborted transactions is read (read_committed).")
     ] = None,
+    skip_damage: Annotated[
+        bool, typer.Option("--skip-damage", help="Go on behind messages that are damaged on the broker's disk.")
+    ] = False,
     limit: Annotated[
         int | None,
         option("--limit --max -n", "COUNT", "Stop after so many; a table stops at 50.")
@@ -105,7 +108,7 @@ def consume(
     _check_together(
         group,
         plain={"--from-offset": from_offset, "--from-time": from_time, "--to-time": to_time, "--partition": partition,
-               "--delayed": delayed or None, "--isolation": isolation},
+               "--delayed": delayed or None, "--isolation": isolation, "--skip-damage": skip_damage or None},
         grouped={"--mode": mode, "--start": start, "--visibility": visibility, "--no-ack": no_ack or None,
                  "--nack": nack or None, "--nack-delay": nack_delay, "--reject": reject, "--wait": wait},
     )  # fmt: skip
@@ -120,6 +123,7 @@ def consume(
             delayed,
             follow,
             isolation is Isolation.READ_UNCOMMITTED,
+            skip_damage,
         )
         run(lambda broker: _read(broker, topic, wanted, limit, template, show), patient=follow)
         return

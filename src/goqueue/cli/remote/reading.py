@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any, Final, NamedTuple
 
+from goqueue.cli.output import complain
 from goqueue.cli.remote.broker import Broker
 from goqueue.model import limits
-from goqueue.model.errors import InvalidRequest, UnknownPartition
+from goqueue.model.errors import InvalidRequest, Quarantined, UnknownPartition
 from goqueue.model.transactions import show_undecided
 
 Message = dict[str, Any]
@@ -32,6 +33,8 @@ class Range(NamedTuple):
     follow: bool = False
     uncommitted: bool = False
     """Also what was published in transactions that are open, or were aborted."""
+    skip_damage: bool = False
+    """Go on behind messages that are damaged on the broker's disk, and say so; else that is an error."""
 
 
 class _Cursor:
@@ -41,6 +44,7 @@ class _Cursor:
         self._broker = broker
         self._where = {"topic": topic, "partition": partition}
         self.end = end
+        self._skips = wanted.skip_damage
         self._offset = wanted.from_offset
         self._first = {} if wanted.from_time is None else {"from_time": wanted.from_time}
         self._always = {} if wanted.to_time is None else {"to_time": wanted.to_time}
@@ -64,7 +68,14 @@ class _Cursor:
         """More messages, if there are any before the end."""
         while not self.buffer and not self.at_end:
             start = self._first if self._offset is None else {"offset": self._offset}
-            reply = await self._broker.call("read_partition", limit=limit, **self._where, **start, **self._always)
+            try:
+                reply = await self._broker.call("read_partition", limit=limit, **self._where, **start, **self._always)
+            except Quarantined as damage:
+                if not self._skips:
+                    raise
+                complain(f"partition {self._where['partition']}: {damage}")
+                self._offset = max(damage.next_offset, (self._offset or 0) + 1)
+                continue
             self.buffer.extend(reply["messages"])
             stuck = self._offset == reply["next_offset"]
             self._offset = reply["next_offset"]

@@ -7,9 +7,10 @@ from typing import Any, Self, TypeVar
 from goqueue.client.arguments import Duration
 from goqueue.client.client import DEFAULT_ADDRESS, AsyncClient
 from goqueue.client.consumer import ConsumerCore
+from goqueue.client.member import Missed
 from goqueue.client.membership import PartitionsChanged
 from goqueue.client.outgoing import Moment, Start
-from goqueue.client.reader import DEFAULT_FETCH_BYTES, Isolation
+from goqueue.client.reader import DEFAULT_FETCH_BYTES, Isolation, OnDamage
 from goqueue.client.receipts import Outcome
 from goqueue.client.settling import Refused
 from goqueue.client.sync.administration import Administration
@@ -107,6 +108,7 @@ class Client(Administration):
         on_assigned: PartitionsChanged | None = None,
         on_revoked: PartitionsChanged | None = None,
         on_ack_error: Callable[[Refused], None] | None = None,
+        on_missed: Callable[[Missed], None] | None = None,
     ) -> Consumer:
         """A member of a group; use it in `with`. `AsyncClient.consumer` says what the arguments mean.
 
@@ -133,6 +135,7 @@ class Client(Administration):
                 on_assigned=on_assigned,
                 on_revoked=on_revoked,
                 on_ack_error=on_ack_error,
+                on_missed=on_missed,
             )
 
         return Consumer(self._loop, self._loop.run(make()))
@@ -148,11 +151,12 @@ class Client(Administration):
         follow: bool = False,
         fetch_bytes: int = DEFAULT_FETCH_BYTES,
         isolation: Isolation = "read_committed",
+        on_damage: OnDamage = "raise",
     ) -> Reader:
         """Messages of a topic without a group, delayed ones included; nothing is settled.
 
         Ends where the topic ends now, or at `to_time`; with `follow` it goes on. `AsyncClient.reader` says what
-        `isolation` is.
+        `isolation` and `on_damage` are.
         """
 
         async def make() -> Reader:
@@ -165,6 +169,7 @@ class Client(Administration):
                 follow=follow,
                 fetch_bytes=fetch_bytes,
                 isolation=isolation,
+                on_damage=on_damage,
             )
             return Reader(self._loop, inner)
 

@@ -44,6 +44,11 @@ class Reader:
         self._next += 1
         return message
 
+    @property
+    def skipped(self) -> int:
+        """How many messages it passed over because they are damaged."""
+        return self._inner.skipped
+
     def seek(self, partition: int, offset: int) -> None:
         """Go on at this offset of a partition; what was read ahead of it is dropped."""
         self._loop.run(self._inner.seek(partition, offset))

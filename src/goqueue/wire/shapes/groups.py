@@ -58,10 +58,23 @@ class MemberReply(Reply, frozen=True, kw_only=True):
     revoke: list[str]
 
 
+class DamagedRange(Reply, frozen=True, kw_only=True):
+    """Messages that are damaged on the broker's disk: the group goes on without them."""
+
+    topic: str
+    partition: int
+    first: int
+    next_offset: int
+    """Where it goes on."""
+    reason: str
+
+
 class MemberNews(MemberReply, frozen=True, kw_only=True):
     """The same in a poll_block, with the ids of the topics the member wants."""
 
     topics: dict[str, str]
+    damage: list[DamagedRange] | UnsetType = UNSET
+    """What the group passed over, and no member was told of yet."""
 
 
 class Heartbeat(Request, frozen=True, kw_only=True):
@@ -115,6 +128,8 @@ class Polled(Reply, frozen=True, kw_only=True):
     rebalance_required: bool
     assigned_partitions: list[str]
     revoke: list[str]
+    damage: list[DamagedRange] | UnsetType = UNSET
+    """What the group passed over, and no member was told of yet."""
 
 
 PartitionKey = Annotated[str, Meta(pattern=r"^(0|[1-9]\d{0,3})$")]

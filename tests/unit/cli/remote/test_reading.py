@@ -8,6 +8,7 @@ import pytest
 from goqueue.cli.remote import reading
 from goqueue.cli.remote.broker import Broker
 from goqueue.cli.remote.reading import Range, read
+from goqueue.model.errors import Quarantined
 
 
 class ShrunkBroker(Broker):
@@ -45,6 +46,39 @@ class HeldUpBroker(Broker):
             return {"messages": [], "next_offset": 2}
         found = [{"offset": each, "value": str(each), "timestamp": ""} for each in range(offset, end)]
         return {"messages": found, "next_offset": end}
+
+
+class DamagedBroker(Broker):
+    """The second of its four messages is damaged, and the third."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def call(self, operation: str, **fields: Any) -> dict[str, Any]:
+        if operation == "describe_topic":
+            return {"partition_offsets": {"0": {"latest": 4, "stable": 4}}}
+        offset = fields.get("offset", 0)
+        if offset in (1, 2):
+            raise Quarantined(1, 3, where="on the broker", reason="planted")
+        end = 1 if offset == 0 else 4
+        found = [{"offset": each, "value": str(each), "timestamp": ""} for each in range(offset, end)]
+        return {"messages": found, "next_offset": end}
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_damage_is_an_error_unless_it_is_to_be_skipped_and_then_it_is_named(
+    capsys: pytest.CaptureFixture[str], skips: bool
+) -> None:
+    async def go() -> list[str]:
+        wanted = Range(skip_damage=skips)
+        return [message["value"] async for page in read(DamagedBroker(), "orders", wanted) for message in page]
+
+    if skips:
+        assert asyncio.run(go()) == ["0", "3"]
+        assert "partition 0: offsets 1 to 2 are damaged (planted" in " ".join(capsys.readouterr().err.split())
+    else:
+        with pytest.raises(Quarantined, match="offsets 1 to 2 are damaged"):
+            asyncio.run(go())
 
 
 @pytest.mark.parametrize(("uncommitted", "found"), [(False, ["2"]), (True, ["2", "3", "4"])])
