@@ -62,7 +62,7 @@ def test_who_asks_about_a_call_that_is_over_ends_the_process(question: str) -> N
         [sys.executable, "-c", LATE_QUESTION, question], capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert found.stdout.startswith("asks"), found
-    if CRASHES_FROM <= version() and (MENDED_IN is None or version() < MENDED_IN):
+    if version() >= CRASHES_FROM and (MENDED_IN is None or version() < MENDED_IN):
         assert found.returncode == -signal.SIGSEGV, MENDED.format(grpc.__version__)
     else:
         assert found.returncode == 0, found
@@ -75,7 +75,7 @@ Handler = Callable[[Any, Any], Awaitable[Any]]
 async def serving(answer: Handler) -> AsyncIterator[str]:
     """Where it answers."""
     server = grpc.aio.server()
-    handlers = {"M": grpc.unary_unary_rpc_method_handler(answer)}
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"M": grpc.unary_unary_rpc_method_handler(answer)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
