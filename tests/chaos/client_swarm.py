@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
@@ -379,13 +379,15 @@ class Judge:
         return sum(float(value) for series, _, value in found if series.partition("{")[0] == name)
 
     def sockets(self) -> int:
-        """Open connections and listeners of the process, as the system has them."""
+        """Connections and listeners of the process, as the system has them."""
+        return self.open_files("socket:")
+
+    def open_files(self, kind: str) -> int:
+        """How many descriptors of the process the system describes so."""
         found = 0
         for each in Path(f"/proc/{self._pid}/fd").iterdir():
-            try:
-                found += os.readlink(each).startswith("socket:")
-            except FileNotFoundError:
-                pass
+            with suppress(FileNotFoundError):
+                found += kind in os.readlink(each)
         return found
 
     def check(self) -> None:
@@ -393,11 +395,15 @@ class Judge:
         for name, otherwise in (
             ("goqueue_in_flight_bytes", "bytes stay reserved"),
             ("goqueue_waiting_polls", "polls wait for clients that have gone"),
+            ("goqueue_group_members", "members that have gone stay in their groups"),
+            ("goqueue_messages_in_flight", "members that have gone keep messages"),
+            ("goqueue_transactions_open", "transactions of clients that have gone stay open"),
         ):
             self._until(lambda name=name: self.gauge(name) == 0, f"{otherwise}: {name}")  # type: ignore[misc]
         gone = "of clients that have gone stay open"
         self._until(lambda: self.gauge("goqueue_connections") <= self._connections, f"connections {gone}")
         self._until(lambda: self.sockets() <= self._sockets, f"sockets {gone}")
+        self._until(lambda: not self.open_files("(deleted)"), "files that were deleted stay open")
         self._resident.append(resident_bytes(self._pid))
         warm = self._resident[:_WARM_ROUNDS][-1]
         if self._resident[-1] > warm + GROWTH_BYTES:
