@@ -22,7 +22,7 @@ IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run spark test lint pytest busy codec bench bench-short sim crash broker-crash group-crash group-rebalance delivery-crash client-crash client-swarm txn-crash spark-crash powercut sidecar-powercut delivery-powercut scale clean
+.PHONY: help run spark test lint pytest busy codec bench bench-short sim crash broker-crash group-crash group-rebalance delivery-crash client-crash client-swarm txn-crash txn-lost spark-crash powercut sidecar-powercut delivery-powercut scale clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -96,6 +96,10 @@ client-swarm: $(TEST_READY) ## clients that leave at every point of everything t
 txn-crash: CYCLES ?= 30
 txn-crash: $(TEST_READY) ## kill -9 a broker and programs that consume, transform and produce in transactions (CYCLES=30)
 	$(PY) -m tests.chaos.transaction_kill --rounds $(CYCLES)
+
+txn-lost: SECONDS ?= 1800
+txn-lost: $(TEST_READY) ## lose answers of a program that writes in transactions, and cancel it wherever it waits (SECONDS=1800)
+	$(PY) -m tests.chaos.lost_replies --seconds $(SECONDS)
 
 spark-crash: CYCLES ?= 20
 spark-crash: $(TEST_READY) ## kill -9 the driver of a Spark query between its two commits again and again (CYCLES=20)

@@ -37,7 +37,9 @@ from goqueue.io.disk import File
 from goqueue.machine.host import Outcome
 from goqueue.machine.shape import Decision
 from goqueue.model import limits
+from goqueue.model.errors import OutOfSequence
 from goqueue.model.names import GroupNumber
+from goqueue.model.record import Producer
 from goqueue.producers.sequences import ProducerTable, Verdict
 from goqueue.storage import cleaner, recovery
 from goqueue.storage.delays import AS_WRITTEN, DueTimes
@@ -48,6 +50,7 @@ from goqueue.storage.synced import Synced, SyncedMark
 from goqueue.storage.transactions import COMMIT, TransactionView
 from goqueue.storage.transactions import Run as TransactionRun
 from goqueue.storage.walk import Extent
+from goqueue.transactions import coordinator
 from goqueue.transactions.coordinator import Transaction, Transactions, ended
 from goqueue.transactions.ending import Durable as DurableUpTo
 from goqueue.transactions.ending import Site, Step, orphan_marker
@@ -304,6 +307,16 @@ def _all_new(_: Function) -> Function:
     return check
 
 
+def _no_gaps(right: Function) -> Function:
+    def check(table: ProducerTable, producer: Producer, count: int) -> Verdict:
+        verdict: Verdict = right(table, producer, count)
+        if verdict.missing:
+            raise OutOfSequence("it waits for a number that nobody will send", expected=0)
+        return verdict
+
+    return check
+
+
 def _hasty(right: Function) -> Function:
     def fire(delays: Delays, *, wall: int, now: int, limit: int) -> BitMap64:
         """Delays are over before their time."""
@@ -311,6 +324,14 @@ def _hasty(right: Function) -> Function:
         return fired
 
     return fire
+
+
+def _from_append_times(right: Function) -> Function:
+    def append(log: Log, block: bytearray, *, now: int, producer: Producer | None = None) -> Any:
+        """Delays count from append times, which never go back."""
+        return right(log, block, now=max(now, log.last_timestamp), producer=producer)
+
+    return append
 
 
 def _no_waits(right: Function) -> Function:
@@ -409,6 +430,14 @@ def _stays_open(right: Function) -> Function:
         return Decision(decision.records[-1:], decision.reply)
 
     return decide
+
+
+def _always_new(_: Function) -> Function:
+    def is_again(*_: object) -> bool:
+        """Whoever asks is another program."""
+        return False
+
+    return is_again
 
 
 def _any_token(right: Function) -> Function:
@@ -591,6 +620,7 @@ _ALL: Final = (
     Bug("groups", "any-handle", "stale handles are good", Delivery, "of_poll", _any_handle, "handles"),
     Bug("groups", "no-backoff", "retries do not wait", Hold, "end", _no_waits, "early"),
     Bug("groups", "hasty-delays", "delays are over too early", Delays, "fire", _hasty, "early"),
+    Bug("groups", "late-delays", "delays count from append times", Log, "append", _from_append_times, "on time"),
     Bug(
         "groups",
         "unwritten-cancel",
@@ -602,6 +632,7 @@ _ALL: Final = (
     ),
     Bug("groups", "stale-times", "retention does not know of moves", Partition, "due_times", _as_written, "survivors"),
     Bug("groups", "letters-twice", "dead letters have no sequence", ProducerTable, "check", _all_new, "letters"),
+    Bug("groups", "letters-stuck", "nobody goes on behind damage", ProducerTable, "check", _no_gaps, "drained"),
     Bug("groups", "letters-early", "dead letters do not wait for the disk", Core, "durable", _tells_at_once, "letters"),
     Bug("groups", "headless-keys", "keys forget who is under way", KeyedSelection, "__init__", _no_heads, "order"),
     Bug("transactions", "undecided", "markers do not wait for the decision", running, "decide_commit", _undecided),
@@ -637,6 +668,7 @@ _ALL: Final = (
         _stays_open,
         "fenced",
     ),
+    Bug("transactions", "always-new", "who asks again is a stranger", coordinator, "is_again", _always_new, "fenced"),
     Bug("transactions", "any-token", "tokens do not count", Transactions, "check_many", _any_token, "tokens"),
     Bug(
         "transactions",

@@ -20,6 +20,16 @@ def check_left(numbers: Sequence[int], transactional_id: str) -> None:
     require(not numbers, RULE, f"{transactional_id} was initialised again, and {numbers} are still open")
 
 
+def check_again(first: Sequence[int], again: Sequence[int], transactional_id: str) -> None:
+    """The answers to a request that was sent twice."""
+    require(first == again, RULE, f"{transactional_id} was initialised once, and given {first}, then {again}")
+
+
+def check_refused_itself(transactional_id: str, refusal: Exception) -> None:
+    """A program whose transactional id nobody else has was refused."""
+    require(False, RULE, f"{transactional_id} was fenced off, and by nobody but itself: {refusal}")
+
+
 def check_open(deed: Deed, *, closing: bool, is_open: bool) -> None:
     """Something came into it."""
     require(is_open, RULE, f"something came into transaction {deed.number}, which is decided about")

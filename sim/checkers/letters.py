@@ -1,5 +1,5 @@
-"""Dead letters are written exactly once: the log of them is what died, in order, without gaps and doubles; and no
-message counts as buried before its letter is written."""
+"""Dead letters are written exactly once: the log of them is what died, in order, without gaps and doubles, but for
+records that were damaged; and no message counts as buried before its letter is written."""
 
 from collections.abc import Sequence
 
@@ -51,12 +51,17 @@ def _being_buried(ledger: Ledger, part: Part) -> int:
     return max(ledger.letters[part].buried, getattr(doubt.command, "below", 0) if doubt is not None else 0)
 
 
-def check_log(ledger: Ledger, part: Part, written: Sequence[Record], first_letter: int) -> None:
-    """`written` is all that lies in the log of dead letters."""
+def check_log(ledger: Ledger, part: Part, written: Sequence[Record], first_letter: int, *, damaged: int = 0) -> None:
+    """`written` is all that can be read in the log of dead letters; so many records more are damaged."""
     intents = intended(ledger, part)
-    require(len(written) >= first_letter, RULE, f"{first_letter} are buried in {part}, {len(written)} letters written")
-    require(len(written) <= len(intents), RULE, f"{part} has {len(written)} letters, and {len(intents)} died")
-    for number, (record, intent) in enumerate(zip(written, intents, strict=False)):
+    numbers = [_number(record) for record in written]
+    require(numbers == sorted(set(numbers)), RULE, f"letters of {part} are not each there once, in order: {numbers}")
+    end = max(first_letter, numbers[-1] + 1 if numbers else 0)
+    missing = end - len(numbers)
+    require(missing <= damaged, RULE, f"{first_letter} are buried in {part}, {len(written)} letters written: {numbers}")
+    require(end <= len(intents), RULE, f"{part} has {end} letters, and {len(intents)} died")
+    for number, record in zip(numbers, written, strict=True):
+        intent = intents[number]
         blob = record.extension.blob if record.extension is not None else None
         letter = unpack_dead_letter(blob) if blob is not None else None
         if letter is None:
@@ -66,3 +71,11 @@ def check_log(ledger: Ledger, part: Part, written: Sequence[Record], first_lette
         right = (intent.group, intent.offset, intent.value)
         found = (letter.group_number, letter.offset, int(record.value or b"0"))
         require(found == right, RULE, f"letter {number} of {part} is {found}, and should be {right}")
+
+
+def _number(record: Record) -> int:
+    """Which letter it is: it was published under its number."""
+    producer = None if record.extension is None else record.extension.producer
+    require(producer is not None, RULE, f"{record} has no number")
+    assert producer is not None
+    return producer.sequence

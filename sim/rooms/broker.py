@@ -92,7 +92,10 @@ class GroupBroker(Core):
             deliver_at = None if post.delay_ms is None else at.wall + post.delay_ms
             expires_at = None if post.ttl_ms is None else (deliver_at or at.wall) + post.ttl_ms
             value = self.ledger.new_value(Message(post.key, post.lane, deliver_at))
-            extension = Extension(deliver_at=deliver_at, expires_at=expires_at)
+            extension = Extension(  # as clients send them; the ledger knows what must become of that
+                deliver_at=-post.delay_ms if post.delay_ms else deliver_at,
+                expires_at=None if post.ttl_ms is None else -post.ttl_ms,
+            )
             plain = deliver_at is None and expires_at is None
             records.append(
                 Record(key=post.key, value=b"%d" % value, priority=post.lane, extension=None if plain else extension)

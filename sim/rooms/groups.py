@@ -7,6 +7,7 @@ At each opening, and now and then while it lives, every checker compares what th
 end everybody does its best for a while, and everything that survived must have been delivered and settled.
 """
 
+from collections import Counter
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -19,7 +20,7 @@ from goqueue.groups.group import Part
 from goqueue.groups.groups import Groups
 from goqueue.machine.host import Host
 from goqueue.model import limits
-from goqueue.model.errors import GoQueueError
+from goqueue.model.errors import GoQueueError, Quarantined
 from goqueue.model.groups import Mode
 from goqueue.model.names import GroupNumber
 from goqueue.model.record import Record
@@ -50,6 +51,7 @@ from sim.disk import CRASH_KINDS, Crashed, CrashKind, SimDisk
 from sim.rooms.broker import GroupBroker, Post
 from sim.rooms.consumers import Consumer, World
 from sim.rooms.ledger import Ledger, Value
+from sim.rooms.rot import rot
 from sim.rooms.tenures import Key, Tenures, stand
 from sim.rooms.topics import Partition, Topics
 from sim.scheduler import Scheduler, Task
@@ -58,6 +60,7 @@ from sim.trace import Trace
 MAX_PARTITIONS: Final = 4
 STEPS_TO_DRAIN: Final = 6000
 UNSEALED_BEFORE_WRITER_WAITS: Final = limits.MAX_UNSEALED_SEGMENTS - 1
+HOUR_MS: Final = 3_600_000
 KEYS: Final = (b"a", b"b", b"c")
 
 
@@ -85,6 +88,10 @@ class GroupsRoom:
         self.broker: GroupBroker | None = None
         self.durable: dict[Part, int] = {}
         """Up to where each sidecar had called itself durable when the broker last died."""
+        self._rot, self._clocks = Random(repr(rng.getstate())), Random(repr(rng.getstate()))
+        """Chance of its own: what else happens in a seed is as it would be without."""
+        self.damaged: Counter[Part] = Counter()
+        """Records in each partition's log of dead letters that rotted."""
         self.nested = False
         self.has_delays = rng.random() < 0.6
         self.has_lanes = rng.random() < 0.6
@@ -172,6 +179,8 @@ class GroupsRoom:
 
     def _open(self, *, faults: bool) -> GroupBroker:
         """Until it succeeds: an opening may crash as well."""
+        if self._rot.random() < 0.5:
+            self._rot_letters()
         while True:
             if faults and self.rng.random() < 0.15:
                 self.disk.crash_at(self.rng.randint(1, 40))
@@ -196,6 +205,14 @@ class GroupsRoom:
         self._meet(broker)
         broker.start()
         return broker
+
+    def _rot_letters(self) -> None:
+        """They are lost; those behind them are written all the same."""
+        for part in self.topics.parts:
+            offset = rot(self.disk, f"/data/logs/{self.topics.names[part.topic_id]}/{part.partition}.dlq", self._rot)
+            if offset is not None:
+                self.damaged[part] += 1
+                self.trace.event("rot", *part, offset)
 
     def _meet(self, broker: GroupBroker) -> None:
         """Look at what the crashes have left, before anything changes it."""
@@ -223,9 +240,8 @@ class GroupsRoom:
         cancelled.check(ledger, part, sight, durable=durable)
         early.check(ledger, part, sight, durable=durable)
         letters.check_outbox(ledger, part, sight, durable=durable)
-        letters.check_log(
-            ledger, part, _all_records(partition.letters) if partition.letters is not None else [], sight.first_letter
-        )
+        written = _all_records(partition.letters) if partition.letters is not None else []
+        letters.check_log(ledger, part, written, sight.first_letter, damaged=self.damaged[part])
         for group in broker.groups.by_number:
             each = sight.groups.get(group)
             marks.check(ledger, group, part, each)
@@ -314,7 +330,11 @@ class GroupsRoom:
     def _bury(self, broker: GroupBroker) -> Task:
         while True:
             yield self.rng.choice((1, 20, 100))
-            yield from broker.undertaker.bury(self.rng.choice(list(broker.partitions.values())))
+            partition = self.rng.choice(list(broker.partitions.values()))
+            try:
+                yield from broker.undertaker.bury(partition)
+            except GoQueueError as error:  # tried again, as a broker does
+                self.trace.event("letters wait", *partition.part, str(error))
 
     def _operate(self, broker: GroupBroker) -> Task:
         while True:
@@ -326,6 +346,12 @@ class GroupsRoom:
                 elif luck < 0.23:
                     self.ledger.step(broker.moment())
                     self.clock.step(self.rng.choice((-700, 700)))
+                elif self._clocks.random() < 0.02:
+                    self.ledger.step(broker.moment())
+                    self.clock.step(HOUR_MS)
+                    yield self._clocks.choice((1, 50, 1500))
+                    self.ledger.step(broker.moment())
+                    self.clock.step(-HOUR_MS)
                 elif broker.syncing is not None:
                     continue  # what follows would have to wait for the sync
                 elif luck < 0.5:
@@ -470,7 +496,11 @@ def _all_records(log: Log) -> list[Record]:
     records: list[Record] = []
     offset = log.start_offset
     while offset < log.end_offset:
-        chunk = log.read(offset, max_bytes=1 << 20)
+        try:
+            chunk = log.read(offset, max_bytes=1 << 20)
+        except Quarantined as damage:
+            offset = damage.next_offset
+            continue
         records += codec.decode(chunk.data, verified=True)
         offset = chunk.next_offset
     return records

@@ -24,6 +24,7 @@ class Alarms:
             while self._next(partition) <= core.monotonic():
                 self._attend(partition)
             on_time.check(core.ledger, partition.part, core.monotonic())
+            on_time.check_delays(core.ledger, partition.part, partition.delays.pending, core.moment())
 
     def _next(self, partition: Partition) -> int:
         """When a partition has something to do."""

@@ -13,11 +13,11 @@ from pyroaring import BitMap64
 from goqueue import codec
 from goqueue.broker.partition import Placed
 from goqueue.delivery.commands import Pledge
-from goqueue.model.errors import Conflict, GoQueueError, TransactionAborted
+from goqueue.model.errors import Conflict, GoQueueError, ProducerFenced, TransactionAborted
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Extension, Producer, Record
 from goqueue.model.settings import Fsync
-from goqueue.transactions.commands import Begin
+from goqueue.transactions.commands import Begin, Former, Identity
 from goqueue.transactions.coordinator import Writer as Who
 from goqueue.transactions.records import Participant
 from sim.checkers import fenced, require, tokens
@@ -206,6 +206,9 @@ class Writer(Program):
         self.numbered = numbered
         """Whether its blocks carry a sequence, so that they may be sent again."""
         self.who: Who | None = None
+        self.life = 0
+        self.known: Former | None = None
+        """The last identity that this life of it was told."""
         self.deed: Deed | None = None
         self.doubtful: Block | None = None
         """A block that was sent and not answered."""
@@ -320,7 +323,13 @@ class Writer(Program):
             producer_id = yield from steps(broker.new_producer())
             self.who = Who(producer_id, 0)
             return
-        identity = yield from steps(broker.runner.identify(self.transactional_id, 3000))
+        if self.rng.random() < 0.3:
+            self.life, self.known = self.life + 1, None
+        identity = yield from self._ask(broker)
+        if self.rng.random() < 0.3:  # the first answer got lost
+            again = yield from self._ask(broker)
+            fenced.check_again(identity[:2], again[:2], self.transactional_id)
+        self.known = Former(identity.producer_id, identity.epoch)
         self.who = Who(identity.producer_id, identity.epoch, self.transactional_id)
         deeds = self.world.deeds
         deeds.epochs[self.transactional_id] = identity.epoch
@@ -330,6 +339,17 @@ class Writer(Program):
             if number in deeds.by_number:
                 deeds.tell(number, False)
         self.world.trace.event("identified", self.name, *identity, before.number if before else 0)
+
+    def _ask(self, broker: TransactionBroker) -> Steps[Identity]:
+        """The id is its own, whatever answers were lost in crashes: it is not refused."""
+        incarnation = f"{self.name}-{self.life}"
+        try:
+            asked = broker.runner.identify(self.transactional_id, 3000, incarnation=incarnation, former=self.known)
+            identity = yield from steps(asked)
+        except ProducerFenced as refusal:
+            fenced.check_refused_itself(self.transactional_id, refusal)
+            raise
+        return identity
 
     # --- too late
 

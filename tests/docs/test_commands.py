@@ -38,6 +38,7 @@ NOT_RUN_HERE = {
     "delivery-crash": "kills for minutes",
     "client-crash": "kills for minutes",
     "client-swarm": "comes and goes for minutes",
+    "txn-lost": "kills for minutes",
     "spark-crash": "kills for minutes",
     "powercut": "needs root and a loop device",
     "sidecar-powercut": "needs root and a loop device",

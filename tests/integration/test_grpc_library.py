@@ -75,7 +75,7 @@ Handler = Callable[[Any, Any], Awaitable[Any]]
 async def serving(answer: Handler) -> AsyncIterator[str]:
     """Where it answers."""
     server = grpc.aio.server()
-    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"M": grpc.unary_unary_rpc_method_handler(answer)}
+    handlers: dict[str, Any] = {"M": grpc.unary_unary_rpc_method_handler(answer)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -4,6 +4,9 @@ Each time somebody else is served meanwhile, and when they have gone nothing of 
 """
 
 import asyncio
+import json
+import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,8 @@ from goqueue.api.http import connection as http_connection
 from goqueue.model import limits
 from goqueue.server.server import Server
 from tests.support.hostile import Peer, run, sweep, until, watched_server
+from tests.support.moved_time import MovedTime, run_timed
+from tests.support.patience import PATIENCE_S
 from tests.support.raw_http import Said, one_answer, post, publish, request
 
 ORDERS = {"name": "orders", "num_partitions": 1}
@@ -33,6 +38,10 @@ async def is_served(server: Server) -> bool:
 def connections(server: Server) -> list[Any]:
     (door,) = (door for door in server._doors if door._name == "http")
     return list(door._connections)
+
+
+def has_arrived(connection: Any, size: int) -> bool:
+    return bool(connection._body_bytes == size)
 
 
 def messages_in(server: Server) -> int:
@@ -87,6 +96,60 @@ def test_a_head_may_take_its_grace_time_and_no_longer(tmp_path: Path) -> None:
     run(scenario())
 
 
+PROMISED = {
+    "nothing of it": b"",
+    "a piece of it": b"x" * 1000,
+    "so much that room was taken for it": b"x" * 2_000_000,
+}
+
+
+@pytest.mark.parametrize("what", PROMISED)
+def test_a_large_body_that_was_promised_and_falls_silent_keeps_no_place(tmp_path: Path, what: str) -> None:
+    """Its allowance is minutes, for what comes slowly; nothing at all comes for half a minute at most."""
+
+    async def scenario() -> None:
+        async with watched_server(tmp_path) as server:
+            await ask(server, post("/topics", ORDERS))
+            async with Peer(server.endpoints["http"]) as silent:
+                await silent.send(publish(b"", f"Content-Length: {limits.MAX_BODY_BYTES}") + PROMISED[what])
+                await until(lambda: any(one._body_bytes == len(PROMISED[what]) for one in connections(server)))
+                await until(lambda: any(one._incoming for one in connections(server)))
+                sweep(server, after_s=limits.SILENCE_S - 1)
+                (connection,) = connections(server)
+                sweep(server, after_s=limits.SILENCE_S + 1)
+                assert connection.closing
+                assert await silent.read_to_the_end() == b""
+
+    run(scenario())
+
+
+def test_a_body_that_comes_slowly_but_steadily_is_taken_and_not_for_longer_than_its_allowance(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with watched_server(tmp_path) as server:
+            await ask(server, post("/topics", ORDERS))
+            body = json.dumps({"value": "x" * 1_000_000}).encode()
+            for takes_s, served in ((1.4 * limits.SILENCE_S, True), (3600.0, False)):
+                async with Peer(server.endpoints["http"]) as slow:
+                    await slow.send(publish(b"", f"Content-Length: {len(body)}"))
+                    await until(lambda: any(one._incoming for one in connections(server)))
+                    (connection,) = connections(server)
+                    for at in range(10):
+                        connection._since -= takes_s / 10
+                        connection._heard_at -= limits.SILENCE_S - 1
+                        await slow.send(body[at : at + 1])
+                        await until(partial(has_arrived, connection, at + 1))
+                        sweep(server, after_s=0)
+                        if connection.closing:
+                            break
+                    if not served:
+                        assert await slow.read_to_the_end() == b""
+                        continue
+                    await slow.send(body[10:])
+                    assert (await one_answer(slow)).status == 200
+
+    run(scenario())
+
+
 def test_the_sweep_comes_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SWEEP_INTERVAL_S", 0.01)
     monkeypatch.setattr(limits, "BODY_GRACE_S", 0.0)
@@ -135,6 +198,54 @@ def test_pipelined_requests_are_answered_in_their_order(tmp_path: Path) -> None:
             assert [one.status for one in said] == [200, 404] * 50
             assert [one.body["offset"] for one in said[::2]] == list(range(50))
             assert all(f"nowhere-{number}" in one.body["error"] for number, one in enumerate(said[1::2]))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("count", [3_000, 20_000])
+@pytest.mark.parametrize("receive_bytes", [None, 4096])
+def test_however_many_requests_come_in_one_write_they_are_answered_in_order_and_not_kept(
+    tmp_path: Path, count: int, receive_bytes: int | None
+) -> None:
+    async def scenario() -> None:
+        async with (
+            watched_server(tmp_path) as server,
+            Peer(server.endpoints["http"], receive_bytes=receive_bytes) as peer,
+        ):
+            burst = b"".join(b"GET /topics/t%d HTTP/1.1\r\nHost: b\r\n\r\n" % number for number in range(count))
+            sending = asyncio.ensure_future(peer.send(burst + request("GET", "/livez", b"", "Connection: close")))
+            received, answered = bytearray(), 0
+            while part := await peer.some():
+                received += part
+                end = 0
+                for found in re.finditer(rb"there is no topic 't(\d+)'", received):
+                    assert int(found[1]) == answered
+                    answered, end = answered + 1, found.end()
+                del received[:end]
+                for one in connections(server):
+                    assert len(one._waiting) <= 16
+                    assert len(one._unread) <= limits.MIB
+                    assert one._transport.get_write_buffer_size() <= limits.MIB
+            await sending
+            assert answered == count
+            assert b"HTTP/1.1 200 OK" in received, "the last one, which asked to end the connection"
+
+    run(scenario())
+
+
+def test_many_requests_behind_a_poll_that_waits_are_answered_after_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with watched_server(tmp_path) as server:
+            await ask(server, post("/topics", ORDERS))
+            joined = await ask(server, post("/groups/g/join", {"client_id": "a", "topics": ["orders"]}))
+            poll = request("GET", f"/groups/g/poll?member_id={joined[0].body['member_id']}&timeout=60s")
+            async with Peer(server.endpoints["http"]) as peer:
+                await peer.send(poll + request("GET", "/livez") * 3_000)
+                await until(lambda: any(one._parked and len(one._waiting) == 16 for one in connections(server)))
+                await ask(server, post("/topics/orders/publish", {"value": "wakes the poll"}))
+                said = [await one_answer(peer) for _ in range(3_001)]
+                assert len(said[0].body["messages"]) == 1
+                assert {one.status for one in said} == {200}
 
     run(scenario())
 
@@ -327,5 +438,102 @@ def test_a_refused_client_that_has_nothing_more_to_say_is_let_go_at_once(tmp_pat
             assert (await one_answer(peer)).status == 400
             assert await peer.read_to_the_end() == b""
             await until(lambda: not server.service.connections["http"])
+
+    run(scenario())
+
+
+# ---------------------------------------------------------------- what comes behind a refusal
+
+REFUSED = publish(b"", "Transfer-Encoding: chunked") + b"no size\r\n"
+
+
+async def send_for_ever(peer: Peer) -> int:
+    """Until the broker has had enough; how much that was."""
+    sent = 0
+    try:
+        while True:
+            await peer.send(b"x" * limits.MIB)
+            sent += limits.MIB
+    except ConnectionError:
+        return sent
+
+
+def test_a_refused_client_that_never_stops_sending_hears_why_and_is_cut_off_by_what_it_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LINGER_S", PATIENCE_S)
+    monkeypatch.setattr(limits, "LINGER_BYTES", 8 * limits.MIB)
+
+    async def scenario() -> None:
+        async with watched_server(tmp_path) as server, Peer(server.endpoints["http"]) as peer:
+            await peer.send(REFUSED)
+            sending = asyncio.ensure_future(send_for_ever(peer))
+            assert (await one_answer(peer)).status == 400
+            assert 4 * limits.MIB < await sending < 32 * limits.MIB, "what is read, and what fits into sockets"
+
+    run(scenario())
+
+
+def test_a_refused_client_that_never_stops_sending_is_cut_off_after_five_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert limits.LINGER_S == 5
+    monkeypatch.setattr(limits, "LINGER_S", 10 * PATIENCE_S)  # so long that only the moved time gets there
+
+    async def scenario() -> None:
+        async with watched_server(tmp_path) as server, Peer(server.endpoints["http"]) as peer:
+            await peer.send(REFUSED)
+            assert (await one_answer(peer)).status == 400
+            (connection,) = connections(server)
+            for _ in range(9):
+                MovedTime().move(int(PATIENCE_S * 1000))
+                await peer.send(b"more")
+            await until(lambda: connection._lingered >= 9 * 4)
+            assert not connection.closing
+            MovedTime().move(int(PATIENCE_S * 1000))
+            await until(lambda: connection.closing)
+
+    run_timed(scenario())
+
+
+def test_a_refused_client_that_waits_for_its_turn_is_not_read_from_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A poll before it waits for minutes, and so does its answer: what may come meanwhile is bounded as well."""
+    monkeypatch.setattr(limits, "LINGER_BYTES", 4 * limits.MIB)
+
+    async def scenario() -> None:
+        async with watched_server(tmp_path) as server:
+            await ask(server, post("/topics", ORDERS))
+            joined = await ask(server, post("/groups/g/join", {"client_id": "a", "topics": ["orders"]}))
+            member = joined[0].body["member_id"]
+            async with Peer(server.endpoints["http"]) as peer:
+                await peer.send(request("GET", f"/groups/g/poll?member_id={member}&timeout=60s") + REFUSED)
+                sending = asyncio.ensure_future(send_for_ever(peer))
+                await until(lambda: any(one._lingered > limits.LINGER_BYTES for one in connections(server)))
+                (connection,) = connections(server)
+                assert (connection._reading, connection.closing) == (False, False)
+                await ask(server, post("/topics/orders/publish", {"value": "wakes the poll"}))
+                assert (await one_answer(peer)).status == 200
+                assert (await one_answer(peer)).status == 400
+                await sending
+
+    run(scenario())
+
+
+def test_a_refused_client_that_is_slow_to_read_gets_the_answers_before_its_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LINGER_S", 0.0)
+
+    async def scenario() -> None:
+        async with watched_server(tmp_path) as server:
+            await ask(server, post("/topics", ORDERS))
+            await ask(server, post("/topics/orders/publish", {"value": "x" * 200_000}))
+            async with Peer(server.endpoints["http"], receive_bytes=4096) as slow:
+                await slow.send(request("GET", "/topics/orders/messages") * 30 + REFUSED)
+                answers = [await one_answer(slow) for _ in range(31)]
+                assert [one.status for one in answers] == [200] * 30 + [400]
+                assert await slow.read_to_the_end() == b""
 
     run(scenario())

@@ -4,6 +4,7 @@ Each time somebody else is served meanwhile, and when they have gone nothing of 
 """
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,10 @@ from tests.support.hostile import Peer, resident_bytes, run, sweep, until
 from tests.support.raw_wire import Target, a_target, block, call, frame, greet, read_reply
 
 MIB = limits.MIB
+
+
+def has_arrived(target: Target, size: int) -> bool:
+    return any(one._buffer.held == size for one in target.connections())
 
 
 async def join(target: Target, group: str = "billing") -> str:
@@ -58,6 +63,51 @@ def test_a_frame_that_does_not_arrive_in_time_is_given_up(tmp_path: Path) -> Non
                     sweep(target.server, after_s=limits.BODY_GRACE_S + len(large) / limits.BODY_BYTES_PER_S + 1)
                     assert await slow.read_to_the_end() == b""
             assert await target.is_served()
+
+    run(scenario())
+
+
+def test_a_large_frame_that_was_begun_and_falls_silent_keeps_no_place(tmp_path: Path) -> None:
+    """Its allowance is minutes, for what comes slowly; nothing at all comes for half a minute at most."""
+
+    async def scenario() -> None:
+        async with a_target(tmp_path) as target:
+            header = frames.HEADER.pack(30 * MIB, PUBLISH_BLOCK, 0, 1)
+            for begun in (header, header + b"x" * 1000, header + b"x" * (2 * MIB)):
+                async with target.client() as silent:
+                    await silent.send(begun)
+                    await until(partial(has_arrived, target, len(begun)))
+                    sweep(target.server, after_s=limits.SILENCE_S - 1)
+                    (connection,) = target.connections()
+                    sweep(target.server, after_s=limits.SILENCE_S + 1)
+                    assert connection.closing
+                    assert await silent.read_to_the_end() == b""
+            assert await target.is_served()
+
+    run(scenario())
+
+
+def test_a_frame_that_comes_slowly_but_steadily_is_taken_and_not_for_longer_than_its_allowance(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with a_target(tmp_path) as target:
+            large = target.publish(block(*[Record(value=b"x" * 900_000)] * 2))
+            for takes_s, served in ((1.5 * limits.SILENCE_S, True), (3600.0, False)):
+                async with target.client() as slow:
+                    await until(lambda: len(target.connections()) == 1)
+                    (connection,) = target.connections()
+                    for at in range(10):
+                        connection._heard_at -= takes_s / 10
+                        connection._arrived_at -= limits.SILENCE_S - 1
+                        await slow.send(large[50 * at : 50 * at + 50])
+                        await until(partial(has_arrived, target, 50 * at + 50))
+                        sweep(target.server, after_s=0)
+                        if connection.closing:
+                            break
+                    if not served:
+                        assert await slow.read_to_the_end() == b""
+                        continue
+                    await slow.send(large[500:])
+                    assert (await read_reply(slow)).status == frames.OK
 
     run(scenario())
 

@@ -51,8 +51,10 @@ def results(codec: ModuleType, block: bytes, chance: random.Random) -> list[obje
     stamped = bytearray(block)
     offset, timestamp = chance.randrange(2**62), chance.randrange(2**41)
 
+    clock = chance.choice((None, 0, timestamp // 2, timestamp))
+
     def stamp() -> object:
-        return columns(codec.stamp(stamped, offset=offset, timestamp=timestamp, producer=producer))
+        return columns(codec.stamp(stamped, offset=offset, timestamp=timestamp, now=clock, producer=producer))
 
     def milestones() -> object:
         start, since = chance.randrange(500), chance.randrange(600)
@@ -470,6 +472,21 @@ def test_the_twins_read_protobuf_alike(compiled: ModuleType) -> None:
         assert found[0] == found[1], seed
         plain += bool(found[0])
     assert plain > 300, "hardly any had messages that both could read: nothing is shown"
+
+
+def test_the_twins_count_values_alike(compiled: ModuleType) -> None:
+    nested = array("h", [-1, -1, 1, *[-1] * 61, -1, -1, 1, -2, *[-1] * 60])
+    counted = 0
+    for seed in range(3000):
+        chance = random.Random(f"values {seed}")
+        most = chance.choice((0, 3, 1000))
+        text = bytes(chance.choices(b'[]{},:"\\ \nab\x00\xff', k=chance.randrange(40)))
+        assert compiled.count_json(text, most) == reference.count_json(text, most), text
+        body = protobuf(chance, chance.randrange(6)) + bytes(chance.randrange(256) for _ in range(chance.randrange(9)))
+        found = compiled.count_protobuf(body, most, nested)
+        assert found == reference.count_protobuf(body, most, nested), body
+        counted += found > 3
+    assert counted > 500, "hardly any had values: nothing is shown"
 
 
 def protobuf(chance: random.Random, count: int) -> bytes:

@@ -33,6 +33,7 @@ from goqueue.jobs.schedules import (
     FinishRun,
     RemoveSchedule,
     Schedules,
+    SetBack,
     TopicGone,
 )
 from goqueue.jobs.timetable import Cron, Every
@@ -150,14 +151,23 @@ class Model:
         self.plan, self.anchor, self.after = plan, now, now
         self.missed, self.topic_id, self.paused = missed, topic_id, paused
         self.intended = self.left_out = self.done = self.failed = 0
+        self.last: int | None = None
+        """When its last run was due."""
 
     def due(self, until: int) -> list[int]:
         if self.paused:
             return []
         if isinstance(self.plan, str):
             minutes = range(self.after - self.after % MINUTE + MINUTE, until + 1, MINUTE)
-            return [at for at in minutes if CRONS[self.plan](at)]
-        return [at for at in range(self.anchor + self.plan, until + 1, self.plan) if at > self.after]
+            return [at for at in minutes if CRONS[self.plan](at) and at != self.last]
+        every = range(self.anchor + self.plan, until + 1, self.plan)
+        return [at for at in every if at > self.after and at != self.last]
+
+    def set_back(self, now: int) -> None:
+        """It goes on by the clock."""
+        self.after = now
+        if not isinstance(self.plan, str):
+            self.anchor = min(self.anchor, now)
 
     def tick(self, now: int) -> list[tuple[int, int]]:
         due = self.due(now)
@@ -171,6 +181,8 @@ class Model:
         self.left_out += len(due) - len(wanted)
         self.intended += len(runs)
         self.after = runs[-1] if runs else due[-1]
+        if runs:
+            self.last = max(self.last or 0, runs[-1])
         return numbered
 
     def change(self, now: int, *, plan: str | int | None, missed: Missed | None, paused: bool | None) -> None:
@@ -191,6 +203,7 @@ class Model:
         model.anchor = timetable.anchor_ms if isinstance(timetable, Every) else 0
         model.intended, model.left_out = schedule.intended, schedule.missed_runs
         model.done, model.failed = schedule.runs, schedule.failures
+        model.last = schedule.last_due_ms
         return model
 
     def check(self, schedule: Schedule) -> None:
@@ -218,6 +231,8 @@ class SchedulesMachine(RuleBasedStateMachine):
         self.durable = 0
         self.created = 0
         self.published: dict[ScheduleId, dict[int, PendingRun]] = {}
+        self.begun_again: dict[ScheduleId, int] = {}
+        """The number of each schedule's first run since the clock was set back."""
 
     def submit(self, command: Any) -> Any:
         decision = self.machine.decide(command, self.now)
@@ -324,6 +339,15 @@ class SchedulesMachine(RuleBasedStateMachine):
         self.now -= ms
 
     @rule()
+    def follow_the_clock(self) -> None:
+        ahead = [name for name in self.models.keys() - self.busy if self.models[name].after > self.now]
+        assert self.machine.is_ahead(self.now) == bool(ahead)
+        assert self.submit(SetBack()) == len(ahead)
+        for name in ahead:
+            self.models[name].set_back(self.now)
+            self.begun_again[name] = self.models[name].intended
+
+    @rule()
     def tick(self) -> None:
         idle = self.models.keys() - self.busy
         found: dict[ScheduleId, list[tuple[int, int]]] = {}
@@ -361,9 +385,13 @@ class SchedulesMachine(RuleBasedStateMachine):
             if run.run in known:
                 assert known[run.run] == run, "what is tried again is the same"
             else:
-                assert all(number < run.run and before.due_ms < run.due_ms for number, before in known.items()), (
-                    "in order, and no due time twice"
+                assert all(number < run.run for number in known), "in order"
+                since = self.begun_again.get(name, 0)
+                assert all(before.due_ms < run.due_ms for number, before in known.items() if number >= since), (
+                    "no due time twice, unless the clock was set back"
                 )
+                before = known.get(run.run - 1)
+                assert before is None or before.due_ms != run.due_ms, "and never that of the last run"
                 known[run.run] = run
             if finished:
                 self.submit(FinishRun(schedule_id=name, run=run.run, partition=0, offset=run.run))

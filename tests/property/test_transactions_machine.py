@@ -6,7 +6,7 @@ anybody may be missing, and no number may be given out twice.
 """
 
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -20,7 +20,18 @@ from goqueue.model.settings import Fsync, LogSettings
 from goqueue.model.transactions import AbortReason, TransactionState
 from goqueue.storage.log import Log
 from goqueue.transactions import coordinator
-from goqueue.transactions.commands import Abort, Begin, Commit, CommitMany, Complete, ForgetIdle, Identify, Start, Stop
+from goqueue.transactions.commands import (
+    Abort,
+    Begin,
+    Commit,
+    CommitMany,
+    Complete,
+    ForgetIdle,
+    Former,
+    Identify,
+    Start,
+    Stop,
+)
 from goqueue.transactions.coordinator import Transactions
 from goqueue.transactions.records import Participant
 from sim.disk import SimDisk
@@ -50,6 +61,28 @@ def state_of(machine: Transactions) -> State:
     )
 
 
+class Program:
+    """One with a transactional id. It may not hear what it is answered; when it is replaced it is started anew."""
+
+    def __init__(self, incarnation: str) -> None:
+        self.incarnation = incarnation
+        self.known: Former | None = None
+
+
+class Holder(NamedTuple):
+    """Who has a transactional id: nobody knows who, if its incarnation is empty."""
+
+    incarnation: str
+    known: Former | None
+    """What that program knew when it asked."""
+    displaced: tuple[str, ...]
+
+    def next(self, incarnation: str, known: Former | None) -> "Holder":
+        is_other = self.incarnation and incarnation != self.incarnation
+        displaced = (*self.displaced, self.incarnation)[-limits.FENCED_REMEMBERED :] if is_other else self.displaced
+        return Holder(incarnation, known, displaced)
+
+
 class TransactionsMachine(RuleBasedStateMachine):
     """`machine` is under test. The model: what is `open`, how what ended was decided, who has which id, and tokens."""
 
@@ -68,6 +101,10 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.fences: dict[int, int] = {}
         """Of producer ids that belong to an id, or did: the epoch that is good."""
         self.last: dict[str, int] = {}
+        self.holders: dict[str, Holder] = {}
+        self.programs: dict[tuple[str, int], Program] = {}
+        self.asked: list[Identify] = []
+        """What programs asked and were given."""
         self.fresh = 10
         self.answered: set[int] = set()
         """Numbers that somebody was told."""
@@ -87,6 +124,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.history[end] = state_of(self.machine)
         self.models[end] = (
             dict(self.open), dict(self.commits), dict(self.owners), dict(self.fences), dict(self.last),
+            dict(self.holders),
         )  # fmt: skip
 
     def submit(self, command: Any) -> Outcome:
@@ -114,7 +152,58 @@ class TransactionsMachine(RuleBasedStateMachine):
     def identify(self, name: str) -> None:
         self.fresh += 1
         outcome = self.submit(Identify(transactional_id=name, producer_id=self.fresh, timeout_ms=5))
-        assert outcome.refusal is None
+        self.take_over(name, outcome)
+        self.holders[name] = self.holders.get(name, Holder("", None, ())).next("", None)
+        self.remember()
+
+    @rule(name=st.sampled_from(["a", "b"]), which=st.integers(0, 1), hears=st.booleans())
+    def ask(self, name: str, which: int, hears: bool) -> None:
+        """Only another program fences: one that asks again, because it heard nothing, is given the same again."""
+        self.fresh += 1
+        program = self.programs.setdefault((name, which), Program(f"first-{which}"))
+        command = Identify(
+            transactional_id=name,
+            producer_id=self.fresh,
+            timeout_ms=5,
+            incarnation=program.incarnation,
+            former=program.known,
+        )
+        end, holder = self.host.log.end_offset, self.holders.get(name)
+        outcome = self.submit(command)
+        is_holder = holder is not None and holder.incarnation == program.incarnation
+        if holder is not None and is_holder and holder.known == program.known:
+            assert outcome.refusal is None, outcome.refusal
+            assert outcome.reply[:2] == self.owners[name]
+            assert self.host.log.end_offset == end
+        elif holder is None or is_holder or (program.known is None and program.incarnation not in holder.displaced):
+            self.take_over(name, outcome)
+            self.holders[name] = (holder or Holder("", None, ())).next(program.incarnation, program.known)
+            self.asked.append(command)
+        else:
+            assert isinstance(outcome.refusal, ProducerFenced)
+            self.programs[name, which] = Program(f"again-{self.fresh}")
+        if hears and outcome.refusal is None:
+            self.host.log.sync()
+            program.known = Former(*self.owners[name])
+        self.remember()
+
+    @rule(ordinal=ordinals)
+    def arrive_twice(self, ordinal: int) -> None:
+        """What was done before changes nothing, whoever has the id now."""
+        for command in self.asked[-ordinal - 1 :][:1]:
+            holder = self.holders.get(command.transactional_id)
+            if holder is None or command.incarnation not in (holder.incarnation, *holder.displaced):
+                return  # lost in a crash, or forgotten
+            if command.former is not None and holder.known != command.former == self.owners[command.transactional_id]:
+                return  # lost in a crash: it was not done
+            end = self.host.log.end_offset
+            self.submit(command)
+            assert self.host.log.end_offset == end
+            self.remember()
+
+    def take_over(self, name: str, outcome: Outcome) -> None:
+        """What becomes of an init_producer that is not refused."""
+        assert outcome.refusal is None, outcome.refusal
         before = self.owners.get(name)
         expected = (self.fresh, 0)
         if before is not None:
@@ -129,7 +218,6 @@ class TransactionsMachine(RuleBasedStateMachine):
         assert outcome.reply[:2] == expected
         self.owners[name] = expected
         self.fences[expected[0]] = expected[1]
-        self.remember()
 
     @rule(producer=st.integers(1, 4), name=names)
     def begin(self, producer: int, name: str) -> None:
@@ -228,7 +316,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.submit(ForgetIdle(NOW + 1))
         for name, (producer, _) in list(self.owners.items()):
             if producer not in self.open:
-                del self.owners[name], self.fences[producer]
+                del self.owners[name], self.fences[producer], self.holders[name]
         self.remember()
 
     # --- the log
@@ -262,7 +350,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         end = self.host.log.end_offset
         assert state_of(self.machine) == self.history[end]
         assert not self.machine.is_stopped
-        self.open, self.commits, self.owners, self.fences, self.last = map(dict, self.models[end])
+        self.open, self.commits, self.owners, self.fences, self.last, self.holders = map(dict, self.models[end])
         for later in [each for each in self.history if each > end]:
             del self.history[later], self.models[later]
         for number, position in self.told.items():

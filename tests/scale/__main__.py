@@ -17,7 +17,7 @@ from rich.console import Console
 from bench.report import Figure, show
 from goqueue import codec
 from tests.chaos.ledger import Violation
-from tests.scale import burst, delays, lanes, open_transactions, stopped
+from tests.scale import burst, costly, delays, lanes, open_transactions, stopped
 from tests.scale.stage import BLOCK
 
 
@@ -60,6 +60,12 @@ def _open_transactions(share: float) -> Iterator[Figure]:
     yield from open_transactions.figures_many(open_transactions.run_many(round(10_000 * share)))
 
 
+def _costly_requests(share: float) -> Iterator[Figure]:
+    plan = costly.Plan()
+    for outcome in costly.run(plan._replace(each_s=plan.each_s * share)):
+        yield from costly.figures(outcome)
+
+
 PARTS: Final[dict[str, Callable[[float], Iterable[Figure]]]] = {
     "delays": _delays,
     "burst": _burst,
@@ -68,6 +74,7 @@ PARTS: Final[dict[str, Callable[[float], Iterable[Figure]]]] = {
     "stopped-reader": _stopped_reader,
     "open-transaction": _open_transaction,
     "open-transactions": _open_transactions,
+    "costly-requests": _costly_requests,
 }
 
 

@@ -47,9 +47,9 @@ def do(work: Coroutine[Any, Any, T]) -> T:
 
 
 @contextmanager
-def staged() -> Iterator[RunningBroker]:
+def staged(*flags: str) -> Iterator[RunningBroker]:
     """A broker with everything at its default, in a directory that is removed afterwards."""
-    with scratch() as directory, running_broker(Path(directory), program=program("tidying")) as broker:
+    with scratch() as directory, running_broker(Path(directory), *flags, program=program("tidying")) as broker:
         yield broker
 
 

@@ -15,7 +15,7 @@ import pytest
 from goqueue import codec
 from goqueue.model.limits import MIB
 from tests.chaos.spawn import ROOT
-from tests.scale import burst, delays, lanes, open_transactions, stopped
+from tests.scale import burst, costly, delays, lanes, open_transactions, stopped
 from tests.scale.__main__ import PARTS
 from tests.scale.stage import TooSlow
 
@@ -80,6 +80,15 @@ def test_messages_beside_an_open_transaction_come_and_its_own_when_it_is_committ
 def test_a_thousand_open_transactions_take_little() -> None:
     outcome = open_transactions.run_many(1000)
     assert outcome.open_mib - outcome.base_mib < open_transactions.GROWN_MIB
+
+
+def test_the_costliest_requests_are_answered_and_what_is_more_is_refused() -> None:
+    for outcome in costly.run(costly.Plan(each_s=0, mib=4)):
+        (answer,) = {answer.partition(" ")[2] for answer in outcome.answers.split(", ")}
+        if "empty" in outcome.name:
+            assert answer in ("too_large", "INVALID_ARGUMENT"), outcome
+        else:
+            assert answer == ("nothing" if outcome.name == "nothing else" else "ok"), outcome
 
 
 def test_a_disk_too_small_for_the_backlog_is_said_before_anything_is_published(monkeypatch: pytest.MonkeyPatch) -> None:

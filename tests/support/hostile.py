@@ -125,6 +125,10 @@ class Peer:
             found += part
         return bytes(found)
 
+    async def some(self) -> bytes:
+        """Whatever there is; nothing when the other side has ended the connection."""
+        return await self._loop.sock_recv(self._socket, _READ_BYTES)
+
     async def read_to_the_end(self) -> bytes:
         """Everything until the other side ends, or resets, the connection."""
         found = bytearray()

@@ -1,10 +1,11 @@
 """Between clients and a broker: what is asked arrives, some of the answers never do.
 
-Now and then, instead of passing an answer on, it hangs up. Whoever asked cannot know whether it was done; a client
-that asks again asks for the second time.
+Now and then, instead of passing an answer on, it hangs up: each so many, or at random if it has dice. Whoever asked
+cannot know whether it was done; a client that asks again asks for the second time.
 """
 
 import asyncio
+import random
 from typing import Final
 
 from goqueue.wire.frames import WELCOME
@@ -15,18 +16,19 @@ _PIECE_BYTES: Final = 1 << 16
 class LossyProxy:
     """Made by `LossyProxy.open`; `lost` counts the answers, or lots of them, that were dropped."""
 
-    def __init__(self, host: str, port: int, *, loses_one_in: int) -> None:
+    def __init__(self, host: str, port: int, *, loses_one_in: int, dice: random.Random | None = None) -> None:
         self._target = host, port
         self._loses_one_in = loses_one_in
+        self._dice = dice
         self._passed = 0
         self._server: asyncio.Server | None = None
         self._clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self.lost = 0
 
     @classmethod
-    async def open(cls, target: str, *, loses_one_in: int) -> "LossyProxy":
+    async def open(cls, target: str, *, loses_one_in: int, dice: random.Random | None = None) -> "LossyProxy":
         host, _, port = target.rpartition(":")
-        proxy = cls(host, int(port), loses_one_in=loses_one_in)
+        proxy = cls(host, int(port), loses_one_in=loses_one_in, dice=dice)
         proxy._server = await asyncio.start_server(proxy._serve, "127.0.0.1", 0)
         return proxy
 
@@ -68,11 +70,16 @@ class LossyProxy:
         to_client.write(await from_broker.read(WELCOME.size))
         while piece := await from_broker.read(_PIECE_BYTES):
             self._passed += 1
-            if self._passed % self._loses_one_in == 0:
+            if self._loses():
                 self.lost += 1
                 return
             to_client.write(piece)
             await to_client.drain()
+
+    def _loses(self) -> bool:
+        if self._dice is None:
+            return self._passed % self._loses_one_in == 0
+        return self._dice.random() * self._loses_one_in < 1
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -18,6 +18,7 @@ from goqueue.model.errors import (
     TopicExists,
     Unavailable,
     UnknownOperation,
+    UnknownTransferCoding,
 )
 
 
@@ -41,6 +42,7 @@ TABLE: Final[dict[type[GoQueueError], Statuses]] = {
     TopicExists: Statuses(409, "ALREADY_EXISTS"),
     Quarantined: Statuses(409, "DATA_LOSS"),
     TooLarge: Statuses(413, "INVALID_ARGUMENT"),
+    UnknownTransferCoding: Statuses(501, "UNIMPLEMENTED"),
     Busy: Statuses(429, "RESOURCE_EXHAUSTED"),
     Unavailable: Statuses(503, "UNAVAILABLE"),
     DamagedData: Statuses(503, "DATA_LOSS"),

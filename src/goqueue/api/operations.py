@@ -66,6 +66,10 @@ class Operation(NamedTuple):
     """Answered also when the broker takes no new work."""
     request_bytes: int = limits.MAX_SMALL_BODY_BYTES
     """How large a request as JSON may be."""
+    request_values: int = limits.MAX_SMALL_VALUES
+    """How many values a request may have: texts, numbers, lists and objects."""
+    later: str | None = None
+    """A list of the request that has many entries. They are read one by one, when the handler comes to them."""
     reply_bytes: int = 0
     """What a reply may hold in memory, when that is much."""
     park: Handler | None = None
@@ -95,6 +99,15 @@ class Operation(NamedTuple):
     def check_size(self, body: bytes | bytearray) -> None:
         if len(body) > self.request_bytes:
             raise TooLarge(f"a request for {self.name} has at most {self.request_bytes} bytes, not {len(body)}")
+
+    def weigh(self, values: int) -> int:
+        """What a request with so many values counts for beside its bytes; refused if it has more than it may."""
+        if values > self.request_values:
+            raise TooLarge(
+                f"a request for {self.name} has at most {self.request_values} values (texts, numbers, lists, objects) "
+                "and this one has more; send less at a time"
+            )
+        return values * limits.VALUE_BYTES
 
     def path_of(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The fields that stand in the path over HTTP, checked."""
@@ -133,13 +146,13 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "publish", "Publish one message", "POST", ("/topics/{topic}/publish",),
         shapes.Publish, shapes.PublishResult, publishing.publish, refusals=(404, 409),
-        request_bytes=limits.MAX_BODY_BYTES,
+        request_bytes=limits.MAX_BODY_BYTES, request_values=limits.MAX_MESSAGE_VALUES,
     ),
     Operation(
         "publish_batch", "Publish messages; a result for each",
         "POST", ("/topics/{topic}/messages", "/topics/{topic}/batch"),
         shapes.PublishBatch, shapes.PublishResults, publishing.publish_batch, refusals=(404, 409),
-        request_bytes=limits.MAX_BODY_BYTES,
+        request_bytes=limits.MAX_BODY_BYTES, request_values=limits.MAX_VALUES, later="messages",
     ),
     Operation(
         "read_partition", "Read a partition from an offset or a time; changes nothing",
@@ -175,7 +188,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     ),
     Operation(
         "delete_topic", "Delete a topic and its messages", "DELETE", ("/topics/{topic}",),
-        shapes.Nothing, shapes.TopicDeleted, topics.delete_topic, refusals=(404,),
+        shapes.DeleteTopic, shapes.TopicDeleted, topics.delete_topic, refusals=(404,),
     ),
     Operation(
         "add_partitions", "Give a topic more partitions", "POST", ("/admin/topics/{topic}/partitions",),
@@ -187,7 +200,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     ),
     Operation(
         "init_producer", "Get a producer id for publishing without duplicates", "POST", ("/producers/init",),
-        shapes.InitProducer, shapes.ProducerReply, producers.init_producer,
+        shapes.InitProducer, shapes.ProducerReply, producers.init_producer, refusals=(409,),
     ),
     Operation(
         "producer_heartbeat", "Ask whether a producer id is good", "POST", ("/producers/{producer_id}/heartbeat",),
@@ -301,6 +314,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "cancel_many_delayed", "Cancel many delayed messages", "POST", ("/topics/{topic}/delayed/cancel",),
         shapes.CancelDelayed, shapes.DelaysCancelled, delivery.cancel_many_delayed, refusals=(404,),
+        request_values=4 * limits.MAX_CANCELLED,
     ),
     Operation(
         "priority_stats", "What groups have in each priority lane, and were served of it", "GET", ("/priority/stats",),
@@ -321,7 +335,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "transaction_publish", "Publish one message in a transaction", "POST", ("/transactions/publish",),
         shapes.TransactionPublish, shapes.PublishResult, transactions.transaction_publish, refusals=(404, 409),
-        request_bytes=limits.MAX_BODY_BYTES,
+        request_bytes=limits.MAX_BODY_BYTES, request_values=limits.MAX_MESSAGE_VALUES,
     ),
     Operation(
         "add_partition", "Say that a partition will have messages of a transaction",

@@ -34,6 +34,7 @@ _PLACE: Final = re.compile(r" - at (`key` in )?`\$\.?([\w.[\]]*)`$")
 """Where that is which is wrong: fields inside each other, and what number or key in them."""
 _HALF: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u])")
 """The first half of a character in UTF-16, and not the second."""
+_HEX_ESCAPE: Final = re.compile(r"end of hex escape \(byte (\d+)\)")
 _HALF_BYTES: Final = 16
 """So close to the end the parser does not look for the second: it says that something is cut off."""
 _KEY: Final = "[...]"
@@ -203,13 +204,23 @@ def refuse(error: msgspec.ValidationError, request: type[Request]) -> InvalidReq
 
 def unreadable(what: str, data: bytes | bytearray, error: Exception) -> InvalidRequest:
     """Of data that is no JSON."""
+    if isinstance(error, RecursionError):
+        return InvalidRequest(f"{what} is nested too deeply")
     said = str(error)
-    if "surrogate" in said or ("truncated" in said and _HALF.search(data[-_HALF_BYTES:]) is not None):
+    if "surrogate" in said or _HALF.search(_around(data, said)) is not None:
         return InvalidRequest(
             f"{what} has text that is not valid Unicode: an escape like \\ud800 is half of a character; write both "
             "halves, or send bytes as base64 with an encoding"
         )
     return InvalidRequest(f"{what} is not valid JSON in UTF-8: {said}")
+
+
+def _around(data: bytes | bytearray, said: str) -> bytes | bytearray:
+    """Where half of a character may be, if that is what the parser means: it has three ways to say so."""
+    place = _HEX_ESCAPE.search(said)
+    if place is not None:
+        return data[max(int(place[1]) - _HALF_BYTES, 0) : int(place[1]) + _HALF_BYTES]
+    return data[-_HALF_BYTES:] if "truncated" in said else b""
 
 
 def _misfit(said: str, field: str, hint: str | None) -> InvalidRequest:

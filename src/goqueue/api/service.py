@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from goqueue.api.turns import Turns
 from goqueue.broker.broker import Broker
 from goqueue.broker.topic import OpenTopic
 from goqueue.groups.group import Group
@@ -34,6 +35,8 @@ class Service:
         """The doors that are open."""
         self.connections: dict[str, int] = {}
         """Open ones, by door."""
+        self.turns = Turns()
+        """Of requests that take long."""
 
 
 class Readings:
@@ -108,6 +111,8 @@ class Readings:
             ready=broker.failure is None and not broker.draining,
             connections=dict(self._service.connections),
             in_flight_bytes=broker.requests.held + broker.replies.held,
+            lost_bytes=broker.requests.lost + broker.replies.lost,
+            oldest_s=max(broker.requests.oldest_s, broker.replies.oldest_s),
             fsync_latency=broker.fsync_latency,
             delay_lateness=broker.alarms.lateness,
             transactions=TransactionsReading(

@@ -345,14 +345,15 @@ class Attendant:
 
     def _pick(self, partition: Partition, portion: _Portion, block: Buffer, wanted: "array[int]", size: int) -> Picked:
         ttl_ms = partition.topic.settings.message_ttl_ms
-        if not portion.was_moved:
+        late_clock = ttl_ms is not None and partition.append_clock.knows(portion.offsets.min())
+        if not portion.was_moved and not late_clock:
             return codec.pick(block, wanted, max_bytes=size, now=self._clock(), ttl_ms=-1 if ttl_ms is None else ttl_ms)
         picked = codec.pick(block, wanted, max_bytes=size)
         moved, now = partition.deliveries.moved, self._clock()
         late = [
             record.offset
             for record in codec.decode(picked.data, verified=True)
-            if _is_late(record, moved.get(record.offset), ttl_ms, now)
+            if _is_late(record, partition.appended_at(record), moved.get(record.offset), ttl_ms, now)
         ]
         if late:
             rest = array("q", [at for at in wanted if at < picked.next_offset and at not in late])
@@ -437,12 +438,14 @@ def _without(picks: list[Pick], offsets: BitMap64) -> list[Pick]:
     return [Pick(lane, left) for lane, mine in picks if (left := mine - offsets)]
 
 
-def _is_late(record: Record, moved_to: int | None, ttl_ms: int | None, now: int) -> bool:
-    """Whether the time to live of a message that was moved is over: it counts from when it is due now."""
+def _is_late(record: Record, appended_at: int, moved_to: int | None, ttl_ms: int | None, now: int) -> bool:
+    """Whether the time to live of a message is over: it counts from when it is due now."""
     extension = record.extension or Extension()
-    first_due = extension.deliver_at or record.timestamp
+    first_due = max(extension.deliver_at or 0, appended_at)
     due = first_due if moved_to is None else moved_to
     if extension.expires_at:
+        first_due = extension.deliver_at or appended_at
+        due = first_due if moved_to is None else moved_to
         return now >= extension.expires_at + due - first_due
     return ttl_ms is not None and now >= due + ttl_ms
 

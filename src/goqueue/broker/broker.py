@@ -296,6 +296,7 @@ class Broker:
             monotonic=monotonic,
             on_step=self.alarms.watch,
             retry=self._retry,
+            budgets={"requests": self.requests, "replies": self.replies},
         )
 
     async def _start(self) -> None:

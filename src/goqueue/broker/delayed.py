@@ -102,7 +102,7 @@ class DelayedMessages:
         if expires_at is not None:  # it was counted from the first time
             expires_at += deliver_at - extension.deliver_at
         elif partition.topic.settings.message_ttl_ms is not None:
-            expires_at = max(records[0].timestamp, deliver_at) + partition.topic.settings.message_ttl_ms
+            expires_at = max(partition.appended_at(records[0]), deliver_at) + partition.topic.settings.message_ttl_ms
         state = self._state(partition, offset, expires_at)
         return Delayed(topic.meta.name, partition.number, records[0], deliver_at, state)
 

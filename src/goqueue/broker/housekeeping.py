@@ -4,9 +4,10 @@ Each round goes through the partitions in slices, so that requests pass in betwe
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
+from goqueue.broker.admission import Admission
 from goqueue.broker.partition import Partition
 from goqueue.broker.topics import TopicCatalogue
 from goqueue.io.aside import Aside
@@ -37,6 +38,7 @@ class Housekeeping:
         monotonic: Callable[[], int],
         on_step: Callable[[Partition], None] = lambda _: None,
         retry: Callable[[], Awaitable[None]] | None = None,
+        budgets: Mapping[str, Admission] | None = None,
     ) -> None:
         self._store = store
         self._catalogue = catalogue
@@ -50,6 +52,7 @@ class Housekeeping:
         """What the wall's clock has more than one that never steps."""
         self._retry = retry
         """What could not be done before, for instance because the disk was full."""
+        self._budgets = budgets or {}
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -89,9 +92,17 @@ class Housekeeping:
             for partition in self._partitions():
                 self._on_step(partition)
 
+    def reclaim(self) -> None:
+        """Bytes in flight that nobody gave back, and nobody ever will, are free again, and that is said."""
+        for name, budget in self._budgets.items():
+            found = budget.reclaim()
+            if found:
+                log.error("bytes in flight were not given back; this is a bug", budget=name, bytes=found)
+
     async def tick(self) -> None:
         """Once a second or so."""
         self.check_clock()
+        self.reclaim()
         for count, partition in enumerate(self._partitions(), 1):
             try:
                 partition.log.tick(self._clock())

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+import msgspec
 from pyroaring import BitMap64
 
 from goqueue import codec
@@ -89,6 +90,21 @@ class Letters:
             return origin, self._topics.named(dlq_name(origin))
         self._topics.named(origin)
         return origin, None
+
+    def meant(self, origin: str, wanted: LetterFilter, *, deleted: bool) -> LetterFilter:
+        """Only letters of the topic that has the name now, or only those of `deleted` ones that had it before.
+
+        Where nothing has the name any more, all are of deleted ones.
+        """
+        shape = self._topics.shape_of(origin)
+        if shape is None:
+            return msgspec.structs.replace(wanted, deleted=True)
+        return msgspec.structs.replace(wanted, topic_id=shape[0], deleted=deleted)
+
+    async def written(self, name: str) -> None:
+        """Wait, but not for long, until what died in a topic is written: it is about to be deleted."""
+        if name in self._topics.by_name:
+            await self._catch_up(self._topics.by_name[name])
 
     async def page(
         self, topic: OpenTopic, wanted: LetterFilter, begin: Place, limit: int

@@ -320,6 +320,6 @@ def _ready_at(record: Record, partition: Partition) -> int:
     """Since when it could be delivered."""
     deliver_at = record.extension.deliver_at if record.extension is not None else None
     if deliver_at is None:
-        return record.timestamp
+        return partition.appended_at(record)
     moved = None if partition.sidecar is None else partition.deliveries.moved.get(record.offset)
-    return max(record.timestamp, deliver_at if moved is None else moved)
+    return max(partition.appended_at(record), deliver_at if moved is None else moved)

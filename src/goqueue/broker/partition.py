@@ -12,6 +12,7 @@ import msgspec
 from pyroaring import BitMap64
 
 from goqueue import codec
+from goqueue.broker.append_clock import AppendClock
 from goqueue.codec import Field
 from goqueue.codec.layout import REASONS
 from goqueue.delivery.commands import Hide, Retries
@@ -31,8 +32,11 @@ from goqueue.storage.log import Appended, Log
 from goqueue.storage.store import Store, log_name, sidecar_name
 from goqueue.storage.transactions import Run as TransactionRun
 from goqueue.storage.transactions import TransactionView, transactions
+from goqueue.telemetry import logs
 from goqueue.telemetry.meters import Histogram
 from goqueue.transactions.in_partition import Ended, PartitionTransactions
+
+_log = logs.get("partitions")
 
 _SEQUENCE_MASK = 2**31 - 1
 _UNKNOWN_TIME = 0
@@ -54,6 +58,7 @@ class Partition:
     """One thread appends; any may read the log."""
 
     __slots__ = (
+        "append_clock",
         "append_latency",
         "delays",
         "log",
@@ -75,6 +80,8 @@ class Partition:
         self.log = log
         self.producers = producers
         self.append_latency = append_latency
+        self.append_clock = AppendClock()
+        """Where append times are ahead of the clock."""
         self.delays = Delays()
         """Messages that are not due yet."""
         self.transactions = PartitionTransactions()
@@ -101,6 +108,8 @@ class Partition:
         log = store.open_log(name, settings, views=(ProducerViews(),))
         log.settings = settings  # it may have been left open by an earlier try, with the settings of then
         partition = cls(topic, number, name, log, _restore_producers(log), append_latency)
+        if log.last_timestamp > wall:
+            partition.append_clock.tell(log.end_offset, wall)
         if store.has_log(sidecar_name(name)):
             try:
                 partition.sidecar = partition.make_sidecar(store, wall, now)
@@ -219,7 +228,8 @@ class Partition:
                 self.transactions.fold(_runs(block, appended))
             self._delay(block, appended, now, monotonic)
             return (Placed(count, appended.first_offset, appended.timestamp, False),)
-        known = self.producers.check(producer, count).known
+        verdict = self.producers.check(producer, count)
+        known = verdict.known
         placed = tuple(self._found(found) for found in known)
         there = skipped = 0
         if known:
@@ -239,6 +249,15 @@ class Partition:
         if transactional:
             self.transactions.fold(_runs(block, appended))
         self._delay(block, appended, now, monotonic)
+        if verdict.missing:
+            _log.warning(
+                "a producer goes on behind what is damaged or forgotten",
+                topic=self.topic.name,
+                partition=self.number,
+                producer=producer.producer_id,
+                missing=verdict.missing,
+                sequence=producer.sequence,
+            )
         self.producers.add(
             Run(
                 producer.producer_id,
@@ -258,21 +277,33 @@ class Partition:
         return ended
 
     def _delay(self, block: memoryview, appended: Appended, wall: int, now: int | None) -> None:
+        if appended.timestamp > wall:
+            self.append_clock.tell(appended.next_offset, wall)
         if now is not None:
             ordinals, times = codec.field_values(block, appended.scan, Field.DELIVER_AT)
             first = appended.first_offset
             self.delays.add([first + ordinal for ordinal in ordinals], times, wall=wall, now=now)
 
     def _found(self, known: Known) -> Placed:
-        return Placed(known.count, known.first_offset, self._time_of(known.first_offset), True)
+        first = self._message_at(known.first_offset)
+        return Placed(known.count, known.first_offset, _UNKNOWN_TIME if first is None else first.timestamp, True)
 
-    def _time_of(self, offset: int) -> int:
-        """When a message that came again was first appended; unknown once it is cleaned."""
+    def deliver_at(self, offset: int) -> int | None:
+        """Of a message that came again, as it was first appended; None if it was not delayed, or is cleaned."""
+        found = self._message_at(offset)
+        return None if found is None or found.extension is None else found.extension.deliver_at
+
+    def _message_at(self, offset: int) -> Record | None:
+        """One that came again; None once it is cleaned."""
         try:
             records = self.log.records(offset, max_bytes=1, max_count=1, to_offset=offset + 1)
         except (GoQueueError, OSError):
-            return _UNKNOWN_TIME
-        return records[0].timestamp if records else _UNKNOWN_TIME
+            return None
+        return records[0] if records else None
+
+    def appended_at(self, record: Record) -> int:
+        """By the clock as it is now: its append time may be ahead of that, because it never goes back."""
+        return self.append_clock.of(record.offset, record.timestamp)
 
     def reads_warm(self, offset: int, size: int) -> bool:
         """Whether a read from here finds its records in memory: just written, or read before."""

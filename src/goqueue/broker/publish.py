@@ -15,8 +15,9 @@ from goqueue import codec
 from goqueue.broker.partition import GONE, Partition, Placed
 from goqueue.broker.topic import OpenTopic
 from goqueue.codec import Field, Flag, Problem
-from goqueue.codec.layout import BLOB_BIT, REASONS
+from goqueue.codec.layout import BLOB_BIT, REASONS, Survey
 from goqueue.io.waiting import reached
+from goqueue.model import limits
 from goqueue.model.errors import (
     DiskFull,
     GoQueueError,
@@ -52,6 +53,8 @@ class Receipt(msgspec.Struct, frozen=True):
     durability: Durability
     log: Log
     durable_at: int | None
+    now: int
+    """What the clock showed: relative times count from there."""
 
     async def safe(self) -> None:
         """Return when the answer may go out."""
@@ -123,10 +126,11 @@ class Publisher:
             if not self._has_room():
                 raise DiskFull(_KEPT)
             monotonic = self._monotonic() if fields & _DELAYED else None
+            now = self._clock()
             placed = target.append(
                 block,
                 count=count,
-                now=self._clock(),
+                now=now,
                 producer=producer,
                 monotonic=monotonic,
                 transactional=transaction is not None,
@@ -135,6 +139,9 @@ class Publisher:
                 self._permits.take_part(transaction, target)
             if monotonic is not None:
                 self.on_delayed(target)
+        except LogClosed:  # the topic was deleted after it was looked up
+            meters.errors.add(Unavailable.code)
+            raise Unavailable(GONE) from None
         except GoQueueError as error:
             meters.errors.add(error.code)
             if isinstance(error, StorageFailed):
@@ -149,18 +156,18 @@ class Publisher:
             else:
                 meters.messages_produced += place.messages
                 meters.bytes_produced += len(block) * place.messages // count
-        return self._receipt(target.log, placed, acks)
+        return self._receipt(target.log, placed, acks, now)
 
-    def _receipt(self, log: Log, placed: tuple[Placed, ...], acks: Acks) -> Receipt:
+    def _receipt(self, log: Log, placed: tuple[Placed, ...], acks: Acks, now: int) -> Receipt:
         if acks is Acks.NONE:
-            return Receipt(placed, acks, Durability.NONE, log, None)
+            return Receipt(placed, acks, Durability.NONE, log, None, now)
         every = log.settings.fsync is Fsync.EVERY
         if acks is Acks.LEADER and not every:
-            return Receipt(placed, acks, Durability.WRITTEN, log, None)
+            return Receipt(placed, acks, Durability.WRITTEN, log, None, now)
         if not every:
             log.hasten()
         end = max(place.first_offset + place.messages for place in placed)
-        return Receipt(placed, acks, Durability.DURABLE, log, end)
+        return Receipt(placed, acks, Durability.DURABLE, log, end, now)
 
     def _check(
         self, topic: OpenTopic, block: memoryview, producer: Producer | None, transaction: int | None
@@ -174,6 +181,8 @@ class Publisher:
         limit = topic.meta.settings.max_message_bytes
         if survey.largest > limit:
             raise _too_large(topic.meta.name, block, limit)
+        if survey.headers > limits.MAX_HEADERS:
+            raise _too_many_headers(block)
         if survey.flags & _CONTROL:
             raise InvalidRequest("control records are the broker's own; clients cannot publish them")
         allowed = _ALLOWED_FIELDS if transaction is None else _ALLOWED_FIELDS | _TRANSACTION
@@ -201,15 +210,27 @@ class Publisher:
 
 def _too_large(topic: str, block: memoryview, limit: int) -> TooLarge:
     """Says which of the messages it is."""
+    index, size = _first(block, lambda survey: survey.largest, limit)
+    error = TooLarge(f"a message has {size} bytes in key, value and headers; {topic} allows {limit}")
+    error.index = index
+    return error
+
+
+def _too_many_headers(block: memoryview) -> TooLarge:
+    index, count = _first(block, lambda survey: survey.headers, limits.MAX_HEADERS)
+    error = TooLarge(f"a message has {count} headers; it may have {limits.MAX_HEADERS}")
+    error.index = index
+    return error
+
+
+def _first(block: memoryview, measure: Callable[[Survey], int], limit: int) -> tuple[int, int]:
+    """Which message is the first that has more, and how much it has."""
     scan = codec.scan(block)
     if scan.problem is not Problem.NONE:
         raise InvalidRecord(REASONS[scan.problem], index=len(scan), position=scan.end)
     ends = [*scan.positions[1:], len(block)]
-    sizes = [codec.survey(block[start:end]).largest for start, end in pairwise([0, *ends])]
-    index, size = next((found for found in enumerate(sizes) if found[1] > limit), (0, max(sizes)))
-    error = TooLarge(f"a message has {size} bytes in key, value and headers; {topic} allows {limit}")
-    error.index = index
-    return error
+    found = [measure(codec.survey(block[start:end])) for start, end in pairwise([0, *ends])]
+    return next(((index, size) for index, size in enumerate(found) if size > limit), (0, max(found)))
 
 
 def _refused(fields: int) -> InvalidRequest:

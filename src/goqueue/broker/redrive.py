@@ -5,6 +5,9 @@ were not redriven before, and writes down which; when that is durable it publish
 that is durable it marks them as redriven; when that is durable it takes the next ones. A crash anywhere in between
 makes the same letters be published again, and recognised.
 
+Letters belong to a topic by its id. Those of a topic that was deleted go to a target that was named, never by
+themselves into a new topic of the old name.
+
 A letter keeps its lane, key, value, headers and event time. Its story is gone, and so is what was said of when to
 deliver it.
 """
@@ -117,9 +120,19 @@ class RedriveRunner:
         target: str | None = None,
         rate: float | None = None,
         dry_run: bool = False,
+        deleted: bool = False,
     ) -> tuple[Redrive | None, int]:
-        """How many letters of a topic match; and a redrive of them, unless there are none or it was only asked."""
+        """How many letters of a topic match; and a redrive of them, unless there are none or it was only asked.
+
+        With `deleted` those of topics that had the name before.
+        """
         origin, dlq = await self._letters.topic_of(topic)
+        wanted = self._letters.meant(origin, wanted, deleted=deleted)
+        if target is None and wanted.deleted:
+            raise InvalidRequest(
+                f"the letters of a deleted topic go to a target that is named; name one, it may be {origin} if there "
+                "is such a topic again"
+            )
         into = origin if target is None else target
         if is_dlq(into):
             raise InvalidRequest(f"{into} is for dead letters; redrive them to another topic")

@@ -34,6 +34,7 @@ from goqueue.jobs.schedules import (
     Place,
     RemoveSchedule,
     Schedules,
+    SetBack,
     TopicGone,
 )
 from goqueue.machine.shape import Tick
@@ -166,9 +167,20 @@ class ScheduleRunner:
     def look(self) -> None:
         """Once a second or so: the clock may have been set, and what could not be written may be possible now."""
         self._remove_gone()
+        self._follow_clock()
         deadline = self.machine.next_deadline()
         if deadline is not None and deadline <= self._clock():
             self._tick()
+
+    def _follow_clock(self) -> None:
+        """Where it was set back, also before the last start, schedules go on by what it shows now."""
+        try:
+            while self.machine.is_ahead(self._clock()):
+                count = self._jobs.submit(self.machine, SetBack()).reply
+                log.warning("the wall clock was set back; schedules go on by what it shows now", schedules=count)
+        except GoQueueError as error:
+            log.warning("schedules that are ahead of the clock will be looked at again", reason=str(error))
+        self._timer.arm()
 
     def follow(self, topic: OpenTopic) -> None:
         """A topic was opened, has changed, or is gone."""

@@ -170,9 +170,12 @@ class TopicCatalogue:
         log.info("partitions added", topic=name, partitions=total)
         return int(before.partitions)
 
-    async def delete(self, name: str, now: int) -> None:
-        await self._change(DeleteTopic(name), now)
-        log.info("topic deleted", topic=name)
+    async def delete(self, name: str, now: int, *, dead_letters: bool = False) -> list[str]:
+        """What was deleted: the topic, and with `dead_letters` the topic that has its letters, if there is one."""
+        gone = [topic.name for topic in await self._change(DeleteTopic(name, dead_letters), now)]
+        for each in gone:
+            log.info("topic deleted", topic=each)
+        return gone
 
     async def name_cluster(self, now: int) -> str:
         cluster_id: str = await self.run(self._machine, NameCluster(f"{self._entropy(8):016x}"), now)
@@ -189,9 +192,10 @@ class TopicCatalogue:
 
     async def _decide_and_follow(self, command: Any, now: int) -> Any:
         reply = await self.run(self._machine, command, now)
-        topic: Topic = reply[-1] if isinstance(reply, tuple) else reply
+        topics: tuple[Topic, ...] = reply if isinstance(reply, tuple) else (reply,)
+        topic = topics[-1]
         try:
-            await self._follow([topic.topic_id], now)
+            await self._follow([each.topic_id for each in topics], now)
         except DiskFull as error:
             if isinstance(command, CreateTopic):  # a refusal means that nothing has changed
                 await self.run(self._machine, DeleteTopic(topic.name), now)

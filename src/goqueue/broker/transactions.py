@@ -27,7 +27,7 @@ from goqueue.storage.log import Log
 from goqueue.storage.store import Store
 from goqueue.telemetry import logs
 from goqueue.transactions import commands
-from goqueue.transactions.commands import Abort, Begin, Committed, Complete, ForgetIdle, Identify, Identity
+from goqueue.transactions.commands import Abort, Begin, Committed, Complete, ForgetIdle, Former, Identify, Identity
 from goqueue.transactions.coordinator import Transaction, Transactions, ended
 from goqueue.transactions.ending import Durable, decide_commit, tell
 from goqueue.transactions.records import Participant
@@ -195,13 +195,23 @@ class TransactionRunner:
 
     # --- producers
 
-    async def identify(self, transactional_id: str, timeout_ms: int) -> Identity:
-        """A program begins its life under this id: whoever had it before must stop."""
-        return await self._finished(self._identify(transactional_id, timeout_ms))
+    async def identify(
+        self, transactional_id: str, timeout_ms: int, *, incarnation: str = "", former: Former | None = None
+    ) -> Identity:
+        """A program takes this id, and whoever had it before must stop; or it goes on from `former` in a new epoch."""
+        return await self._finished(self._identify(transactional_id, timeout_ms, incarnation, former))
 
-    async def _identify(self, transactional_id: str, timeout_ms: int) -> Identity:
+    async def _identify(
+        self, transactional_id: str, timeout_ms: int, incarnation: str, former: Former | None
+    ) -> Identity:
         fresh = await self._new_producer()
-        command = Identify(transactional_id=transactional_id, producer_id=fresh, timeout_ms=timeout_ms)
+        command = Identify(
+            transactional_id=transactional_id,
+            producer_id=fresh,
+            timeout_ms=timeout_ms,
+            incarnation=incarnation,
+            former=former,
+        )
         outcome = self._submit(command)
         await self._durable([Durable(self.host.log, outcome.position)])
         identity: Identity = self._reply(outcome)

@@ -217,6 +217,7 @@ class ConsumerCore:
             wanted=wanted,
             on_assigned=on_assigned,
             on_revoked=on_revoked,
+            on_absent=self._arrived.set,
         )
         self._failure: GoQueueError | None = None
         self._closed = False
@@ -262,6 +263,7 @@ class ConsumerCore:
         self._cancel_tasks()
         self.stock.clear()
         self._arrived.set()
+        self._membership.absence.end(None)  # nobody tries to join any more
 
     def _cancel_tasks(self) -> list[asyncio.Task[None]]:
         """All but the one this is called in."""
@@ -272,17 +274,20 @@ class ConsumerCore:
 
     # ------------------------------------------------------------------ handing out
 
-    async def _more(self) -> None:
-        """Wait until there is something to hand out. Of several who wait one may be faster: look again."""
+    async def more(self, *, is_patient: bool) -> None:
+        """Wait until there is something to hand out. Of several who wait one may be faster: look again.
+
+        Who is patient waits for topics to be created again; who is not is told that there is none.
+        """
         self._settling.turns.check_loop()
         self.stock.wake()
         self.stock.waiting += 1
         try:
-            await self._wait_for_more()
+            await self._wait_for_more(is_patient=is_patient)
         finally:
             self.stock.waiting -= 1
 
-    async def _wait_for_more(self) -> None:
+    async def _wait_for_more(self, *, is_patient: bool) -> None:
         while not self.stock.has_rest:
             if self._failure is not None:
                 raise repeat(self._failure) from self._failure.__cause__
@@ -292,18 +297,26 @@ class ConsumerCore:
                 return
             if self._membership.member is None:
                 raise InvalidRequest(_NOT_JOINED)
+            if self._membership.absence.reason is not None and not is_patient:
+                await self._membership.absence.look()
+                continue
             self._arrived.clear()
             await self._arrived.wait()
 
-    async def take(self, max_messages: int, timeout: Duration | None) -> list[Part]:
-        """Parts of rows: from where to where. None of them when the time is up."""
+    async def take(self, max_messages: int, timeout: Duration | None, *, is_patient: bool = False) -> list[Part]:
+        """Parts of rows: from where to where. None of them when the time is up.
+
+        UnknownTopic while none of the topics is there, unless who asks is patient.
+        """
         check(max_messages=max_messages)
         timeout_s = to_timeout(timeout)
         if not self.stock.has_rest:
             try:
                 async with asyncio.timeout(timeout_s):
-                    await self._more()
+                    await self.more(is_patient=is_patient)
             except TimeoutError:
+                if not is_patient and not self._closed:
+                    self._membership.absence.check()
                 return []
         return self.stock.take(max_messages)
 
@@ -369,6 +382,7 @@ class ConsumerCore:
             self._closed = True
             self.stock.shut()
             self._arrived.set()
+            self._membership.absence.end(None)
             self._closing = self._loop.create_task(self._close(self._cancel_tasks()), name="goqueue close")
         await asyncio.shield(self._closing)  # who is cancelled here can close again, and wait for the same end
 
@@ -418,7 +432,7 @@ class AsyncConsumer(ConsumerCore):
             self._turn = 0
             await self._turns.give()
         while (found := self.stock.step()) is None:
-            await self._more()
+            await self.more(is_patient=True)
         row, at = found
         return AsyncMessage(row, row.decode()[at])
 

@@ -178,6 +178,7 @@ def as_filter(
     from_time: Moment | None,
     to_time: Moment | None,
     offsets: Mapping[int, Iterable[int]] | None,
+    deleted: bool,
     **fields: str | Mapping[str, str] | None,
 ) -> dict[str, Any] | None:
     """Which dead letters are wanted; None if all are."""
@@ -186,7 +187,7 @@ def as_filter(
     except (AttributeError, TypeError):
         raise wrong("offsets", offsets, "a dict: by partition, offsets in it, like {0: [5, 8]}") from None
     times = given(from_time=as_time(from_time, "from_time"), to_time=as_time(to_time, "to_time"))
-    return {**times, **given(offsets=numbers, **fields)} or None
+    return {**times, **given(offsets=numbers, deleted=deleted or None, **fields)} or None
 
 
 def as_offsets(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:

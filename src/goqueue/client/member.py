@@ -92,6 +92,13 @@ class Member:
         request = {"group": group, "client_id": client_id, "topics": list(topics), **fields}
         return cls(connection, group, _understand(await connection.ask(CODES["join_group"], request)))
 
+    async def join_again(self, topics: Iterable[str], *, client_id: str = "client", **fields: Any) -> None:
+        """As the same member, with other topics."""
+        request = {
+            "group": self.group, "client_id": client_id, "topics": list(topics), "member_id": self.member_id, **fields,
+        }  # fmt: skip
+        self._hear_again(await self.connection.ask(CODES["join_group"], request))
+
     @property
     def member_id(self) -> str:
         return self.news.member_id
@@ -131,6 +138,10 @@ class Member:
             raise _not_understood(error) from error
         self.news = news
         self._names.update(names)
+
+    def _hear_again(self, reply: dict[str, Any]) -> None:
+        """What is not a poll's answer does not say the ids of topics."""
+        self.news = msgspec.structs.replace(_understand(reply), topics=self.news.topics)
 
     def _show(self, row: Row, reply: PollReply) -> Delivered:
         topic = self._names.get(row.topic_id)
@@ -233,8 +244,7 @@ class Member:
         for name, partitions in (("revoked", [*revoked]), ("finishing", [*finishing])):
             if partitions:
                 request[name] = partitions
-        told = _understand(await self.connection.ask(CODES["heartbeat"], request))
-        self.news = msgspec.structs.replace(told, topics=self.news.topics)
+        self._hear_again(await self.connection.ask(CODES["heartbeat"], request))
 
     async def leave(self) -> None:
         await self.connection.ask(CODES["leave_group"], {"group": self.group, "member_id": self.member_id})

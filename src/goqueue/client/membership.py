@@ -3,7 +3,8 @@
 One task polls, joins again, and tells users what was assigned and revoked, one after the other; heartbeats go on beside
 it, and wake it up when they bring news. A lost connection, a broker that was killed, a membership that was forgotten:
 it connects, joins and goes on. What trying again does not help is raised, out of `keep_polling` or `keep_beating`:
-whoever runs these two decides what becomes of that. A topic that was deleted is missed, and waited for.
+whoever runs these two decides what becomes of that. A topic that was deleted is missed, and waited for. Who must join
+again meanwhile does so with the topics that are there, or as soon as there is one (`absence`).
 
 A partition is given up when what was in stock of it went back, users were told, and what they had decided has reached
 the broker; heartbeats say meanwhile that it is not finished. It knows nothing of how messages are handed out.
@@ -12,10 +13,11 @@ the broker; heartbeats say meanwhile that it is not finished. It knows nothing o
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final
 
 from goqueue.client import topics
+from goqueue.client.absence import Absence
 from goqueue.client.connection import Connection
 from goqueue.client.fields import by_argument
 from goqueue.client.link import Link, backoff_s
@@ -23,7 +25,7 @@ from goqueue.client.member import Member, News
 from goqueue.client.messages import Row
 from goqueue.client.settling import SettleQueue
 from goqueue.client.stock import Stock
-from goqueue.model.errors import GoQueueError, InvalidRequest, ProtocolError, UnknownGroup, UnknownMember
+from goqueue.model.errors import GoQueueError, InvalidRequest, ProtocolError, UnknownGroup, UnknownMember, UnknownTopic
 
 log = logging.getLogger("goqueue.client")
 
@@ -60,7 +62,14 @@ class Membership:
         wanted: asyncio.Event,
         on_assigned: PartitionsChanged | None,
         on_revoked: PartitionsChanged | None,
+        on_absent: Callable[[], object],
     ) -> None:
+        self.absence = Absence()
+        self._on_absent = on_absent
+        self._left_out: set[str] = set()
+        """Topics that it joined without: they were not there."""
+        self._is_wider = False
+        """Whether one of those is there now."""
         self.member: Member | None = None
         self._joining: asyncio.Task[Member] | None = None
         self.assigned: list[str] = []
@@ -88,9 +97,11 @@ class Membership:
 
     # ------------------------------------------------------------------ joining and leaving
 
-    async def join(self, timeout_s: float | None) -> None:
+    async def join(self, timeout_s: float | None, *, without: Collection[str] = ()) -> None:
+        wanted = [topic for topic in self._topics if topic not in without]
+
         async def once(connection: Connection) -> Member:
-            return await Member.join(connection, self._group, self._topics, **self._fields)
+            return await Member.join(connection, self._group, wanted, **self._fields)
 
         self._joining = self._loop.create_task(self._link.insist(once, timeout_s=timeout_s), name="goqueue join")
         try:
@@ -142,12 +153,34 @@ class Membership:
                 self._stock.give_back(Row(delivered, self._settling, 0.0))
 
     async def _rejoin(self) -> None:
-        """It was silent for too long. What it had is somebody else's."""
-        log.warning("group %s has forgotten this consumer; it joins again", self._group)
+        """It was silent for too long. What it had is somebody else's. UnknownTopic when no topic is there."""
+        if self.absence.reason is None:
+            log.warning("group %s has forgotten this consumer; it joins again", self._group)
         self._stock.clear(give_back=False)
         revoked, self.assigned = self.assigned, []
         await self._revoke(revoked)
-        await self.join(timeout_s=None)
+        self.absence.begin()
+        try:
+            await self.join(timeout_s=None)
+            self._left_out = set()
+        except UnknownTopic:
+            self._left_out = {*self._topics} - {*await topics.look_up(self._link, [*self._topics])}
+            if self._left_out.issuperset(self._topics):
+                raise
+            await self.join(timeout_s=None, without=self._left_out)
+            log.warning(
+                "group %s goes on without %s until it is created again", self._group, ", ".join(sorted(self._left_out))
+            )
+        self.absence.end(None)
+
+    async def _widen(self) -> None:
+        """Topics that it joined without are there again."""
+        self._is_wider = False
+        member = self.member
+        assert member is not None
+        member.connection = await self._link.get()
+        await member.join_again(self._topics, **self._fields)
+        self._left_out = set()
 
     # ------------------------------------------------------------------ staying
 
@@ -158,6 +191,8 @@ class Membership:
             try:
                 if self._forgotten is self.member:
                     await self._rejoin()
+                elif self._is_wider:
+                    await self._widen()
                 elif self._has_news:  # before a poll: that would count it as heard of
                     await self.hear()
                 elif self._stock.wants_more:
@@ -168,6 +203,10 @@ class Membership:
                 failures = 0
             except (UnknownMember, UnknownGroup):
                 self._forgotten = self.member
+            except UnknownTopic as error:
+                self.absence.end(error)
+                self._on_absent()
+                await self.absence.pause()
             except GoQueueError as error:
                 failures += 1
                 if not error.retriable and not (isinstance(error, ProtocolError) and failures < MAX_NOT_UNDERSTOOD):
@@ -201,7 +240,9 @@ class Membership:
             beat_s = min(BEAT_S, self.session_s / 4)
             await asyncio.sleep(beat_s / 2)
             member, silent_s = self.member, self._loop.time() - self._heard_at
-            if member is None or silent_s < (self.session_s / 4 if self._is_polling else beat_s):
+            if member is None or member is self._forgotten:
+                continue
+            if silent_s < (self.session_s / 4 if self._is_polling else beat_s):
                 continue
             if self._stock.is_asleep and self._loop.time() >= self._settling.extended_until:
                 continue
@@ -227,6 +268,9 @@ class Membership:
             except GoQueueError:
                 continue
             before, gone = gone, {*self._topics} - {*found}
+            if self._left_out and not gone:
+                self._is_wider = True
+                self._wanted.set()
             for topic in sorted(gone - before):
                 log.warning(
                     "topic %s was deleted: a consumer of group %s gets nothing from it until it is created again",
@@ -263,6 +307,8 @@ class Membership:
             await self._revoke(revoked)
             await self._settling.flush()
             self._giving_up = []
+        current = {name: int(topic_id, 16) for name, topic_id in news.topics.items()}
+        self._stock.drop(lambda row: current.get(row.delivered.topic, row.delivered.topic_id) != row.delivered.topic_id)
         if added and self._on_assigned is not None:
             await _tell("on_assigned", self._on_assigned, added)
         if revoked and not self._stock.wants_more:  # else the next poll says it

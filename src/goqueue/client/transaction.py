@@ -315,10 +315,14 @@ class AsyncTransaction:
             await self._stage.writer.abort(self._begun, patience_s)
         except (TransactionAborted, UnknownTransaction):
             pass
-        except GoQueueError as error:
-            self._stage.hear(error)
-            if not is_over(error):
-                raise
+        except BaseException as error:
+            if isinstance(error, GoQueueError):
+                self._stage.hear(error)
+                if is_over(error):
+                    return
+            if not isinstance(error, GoQueueError) or error.retriable:  # it may be open
+                await self._stage.forget(self._begun)
+            raise
 
     def _check(self, wanted: _State) -> tuple[Begun, Outlet]:
         if self._state is not wanted:

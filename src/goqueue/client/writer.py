@@ -1,11 +1,12 @@
 """As whom a producer writes in transactions, and what it asks of the broker about them.
 
-An identity is one of init_producer; with a transactional id it fences off whoever had it before. Beginning may not be
-done twice: when nobody knows whether a transaction was begun, the next try is somebody else's. Committing may: it is
-asked for until there is an answer.
+An identity is one of init_producer; with a transactional id it fences off whoever had it before. It is asked for until
+there is an answer. The request names the writer's incarnation and the identity it had: so the broker knows one that
+comes again, and a writer never fences itself. Beginning may not be done twice: when nobody knows whether a transaction
+was begun, the next try is made in another epoch. Committing may: it is asked for until there is an answer.
 """
 
-from contextlib import suppress
+import secrets
 from typing import Any, Final, NamedTuple
 
 from goqueue.client.block_producer import init_producer
@@ -15,20 +16,24 @@ from goqueue.client.line import Identity
 from goqueue.client.link import Link
 from goqueue.model.errors import (
     Busy,
+    Conflict,
     Draining,
     GoQueueError,
     InvalidRequest,
     ProducerFenced,
     ProtocolError,
     RequestTimeout,
+    TransactionAborted,
     Unavailable,
     UnknownProducer,
 )
 from goqueue.model.times import show_duration
-from goqueue.model.transactions import transaction_number
+from goqueue.model.transactions import TransactionState, transaction_number
 from goqueue.wire.codes import CODES
 
 _NOT_DONE: Final = (Busy, Draining)
+_INCARNATION_BYTES: Final = 16
+_COMMITTED: Final = (TransactionState.COMMITTING, TransactionState.COMMITTED)
 
 
 class Begun(NamedTuple):
@@ -49,6 +54,8 @@ class TransactionWriter:
         self._patience_s = patience_s
         self.identity: Identity | None = None
         self._former: Identity | None = None
+        """The last one that the broker is known to have given."""
+        self._incarnation = secrets.token_hex(_INCARNATION_BYTES)
 
     async def identify(self) -> None:
         """Become the one that has the transactional id, now: what the one before has left open is aborted."""
@@ -58,8 +65,10 @@ class TransactionWriter:
     async def _identify(self, connection: Connection) -> Identity:
         asked: dict[str, Any] = {}
         if self.transactional_id is not None:
-            await self._check_former(connection)
             asked["transactional_id"] = self.transactional_id
+            asked["incarnation"] = self._incarnation
+            if self._former is not None:  # refused when somebody else has the id by now: it is not taken back
+                asked["producer_id"], asked["epoch"] = self._former.producer_id, self._former.epoch
             if self._timeout_ms is not None:
                 asked["transaction_timeout"] = show_duration(self._timeout_ms)
         try:
@@ -67,13 +76,6 @@ class TransactionWriter:
         except InvalidRequest as error:
             raise by_argument(error, asked) from None
         return self.identity
-
-    async def _check_former(self, connection: Connection) -> None:
-        """ProducerFenced when somebody else has the transactional id by now: it is not taken back."""
-        if self._former is not None:
-            named = {"producer_id": self._former.producer_id, "epoch": self._former.epoch}
-            with suppress(UnknownProducer):
-                await connection.ask(CODES["producer_heartbeat"], named)
 
     async def begin(self, *, name: str | None, timeout_ms: int | None) -> Begun:
         wanted_ms = self._timeout_ms if timeout_ms is None else timeout_ms
@@ -111,6 +113,11 @@ class TransactionWriter:
         asked = {**self._as(begun.identity), "transaction_id": begun.transaction_id, "messages": messages, "acks": acks}
         try:
             await self._ask("commit_transaction", asked, self._patience_s)
+        except ProducerFenced as error:
+            if not await self._was_committed(begun, error, self._patience_s):
+                raise TransactionAborted(
+                    f"{begun.transaction_id} was aborted when this producer began another one; do it again"
+                ) from error
         except Unavailable as error:
             raise RequestTimeout(
                 f"the broker did not say whether {begun.transaction_id} was committed ({error}); ask "
@@ -119,10 +126,22 @@ class TransactionWriter:
 
     async def abort(self, begun: Begun, patience_s: float | None = None) -> None:
         asked = {**self._as(begun.identity), "transaction_id": begun.transaction_id}
-        await self._ask("abort_transaction", asked, self._patience_s if patience_s is None else patience_s)
+        patience_s = self._patience_s if patience_s is None else patience_s
+        try:
+            await self._ask("abort_transaction", asked, patience_s)
+        except ProducerFenced as error:
+            if await self._was_committed(begun, error, patience_s):
+                raise Conflict(f"{begun.transaction_id} was committed; begin another one") from error
 
-    async def _ask(self, operation: str, asked: dict[str, Any], patience_s: float) -> None:
-        await self._link.insist(lambda connection: connection.ask(CODES[operation], asked), timeout_s=patience_s)
+    async def _was_committed(self, begun: Begun, fenced: ProducerFenced, patience_s: float) -> bool:
+        """What became of a transaction that this writer ended by taking another epoch. Raises `fenced` otherwise."""
+        if begun.identity == self._former:
+            raise fenced
+        reply = await self._ask("describe_transaction", {"transaction": begun.transaction_id}, patience_s)
+        return reply.get("state") in _COMMITTED
+
+    async def _ask(self, operation: str, asked: dict[str, Any], patience_s: float) -> dict[str, Any]:
+        return await self._link.insist(lambda connection: connection.ask(CODES[operation], asked), timeout_s=patience_s)
 
     def _as(self, identity: Identity) -> dict[str, Any]:
         mine = given(transactional_id=self.transactional_id)

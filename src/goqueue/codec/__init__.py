@@ -20,6 +20,8 @@ __all__ = [
     "Scan",
     "Selection",
     "Survey",
+    "count_json",
+    "count_protobuf",
     "crc32c",
     "decode",
     "encode",
@@ -62,6 +64,8 @@ COMPILED: Final = _choose(os.environ.get("GOQUEUE_CODEC", "auto"))
 
 if COMPILED:
     from goqueue.codec._compiled import (
+        count_json,
+        count_protobuf,
         crc32c,
         decode,
         encode,
@@ -83,6 +87,8 @@ if COMPILED:
     )
 else:
     from goqueue.codec.reference import (
+        count_json,
+        count_protobuf,
         crc32c,
         decode,
         encode,

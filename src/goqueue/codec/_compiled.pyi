@@ -1,5 +1,7 @@
 """What mypy sees of `_compiled.pyx`: the functions of its twin, and what the tests compare."""
 
+from goqueue.codec.reference import count_json as count_json
+from goqueue.codec.reference import count_protobuf as count_protobuf
 from goqueue.codec.reference import crc32c as crc32c
 from goqueue.codec.reference import decode as decode
 from goqueue.codec.reference import encode as encode

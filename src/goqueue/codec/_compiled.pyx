@@ -12,8 +12,8 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndS
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcpy
 
 from goqueue.codec.layout import (
     BLOCK_NOT_ASCENDING, EMPTY_BLOCK, NOT_ASCENDING, NOT_COLUMNS, NOT_FIELDS, NOT_INT64, NOT_RANGES, REASONS,
@@ -306,6 +306,7 @@ include "_encode.pxi"
 cdef struct Stamp:
     int64_t offset
     int64_t timestamp
+    int64_t now
     bint with_producer
     int64_t producer_id
     int64_t producer_epoch
@@ -321,11 +322,11 @@ cdef inline int64_t resolve(uint8_t *p, int64_t base) noexcept nogil:
 
 cdef void stamp_head(uint8_t *head, uint32_t mask, Py_ssize_t index, const Stamp *stamp) noexcept nogil:
     """Stamp a record's header and fixed-width fields; `mask` is 0 without an extension."""
-    cdef int64_t due = stamp.timestamp, time
+    cdef int64_t due = stamp.now, time
     store64(head + OFFSET_AT, stamp.offset + index)
     store64(head + TIMESTAMP_AT, stamp.timestamp)
     if (mask >> DELIVER_AT) & 1:
-        time = resolve(head + field_at(mask, DELIVER_AT), stamp.timestamp)
+        time = resolve(head + field_at(mask, DELIVER_AT), stamp.now)
         due = time if time > due else due
     if (mask >> EXPIRES_AT) & 1:
         resolve(head + field_at(mask, EXPIRES_AT), due)
@@ -371,10 +372,10 @@ cdef int examine_and_stamp(
         return check_headers(p + s.size - s.headers_bytes, s.headers_bytes)
     return OK
 
-def stamp(block, *, offset, timestamp, producer=None):
+def stamp(block, *, offset, timestamp, now=None, producer=None):
     """Give every record its offset, the append time and, if asked, its producer's fields; resolve relative times.
 
-    The whole block is validated first: on any problem `InvalidRecord` is raised and no byte has changed.
+    Those count from `now`, or from the append time without it. The whole block is validated first: on any problem `InvalidRecord` is raised and no byte has changed.
     """
     cdef Bytes view = Bytes(block, True)
     cdef Stamp what
@@ -390,6 +391,7 @@ def stamp(block, *, offset, timestamp, producer=None):
     cdef object reason = "an offset and a timestamp to stamp must be at least 0 and below 2**62"
     what.offset = number(offset, 0, MAX_STAMP - 1, reason)
     what.timestamp = number(timestamp, 0, MAX_STAMP - 1, reason)
+    what.now = what.timestamp if now is None else number(now, 0, MAX_STAMP - 1, reason)
     what.with_producer = producer is not None
     if what.with_producer:
         reason = "a producer to stamp must have an int64 id, an int16 epoch and a sequence from 0 to 2**31 - 1"
@@ -472,7 +474,7 @@ def survey(block):
     cdef Bytes view = Bytes(block)
     cdef Shape s
     cdef size_t count = 0, largest = 0, end = 0, message
-    cdef uint32_t flags = 0, fields = 0
+    cdef uint32_t flags = 0, fields = 0, headers = 0
     cdef int problem = OK
     while end < view.size:
         problem = locate(view.data + end, view.size - end, &s)
@@ -487,7 +489,9 @@ def survey(block):
         if message > largest:
             largest = message
         end += s.size
-    return Survey(count, flags, fields, largest, end, PROBLEM_OF[problem])
+        if s.headers_bytes >= HEADER_COUNT_BYTES:
+            headers = max(headers, load16(view.data + end - s.headers_bytes))
+    return Survey(count, flags, fields, largest, headers, end, PROBLEM_OF[problem])
 
 def decode(block, *, bint verified=False):
     """Every record of the block; raises `InvalidRecord` at the first problem.
@@ -589,6 +593,7 @@ cdef object decode_extension(const uint8_t *p, Shape *s):
 include "_picking.pxi"
 include "_columns.pxi"
 include "_protobuf.pxi"
+include "_counting.pxi"
 
 def field_values(block, scan, int field):
     """Ordinals ('I') and values ('q') of one fixed-width field over the records that `scan` found in `block`."""

@@ -8,6 +8,8 @@ cdef enum:  # what follows a tag
     VARINT = 0
     FIXED_64 = 1
     PIECE = 2
+    START_GROUP = 3
+    END_GROUP = 4
     FIXED_32 = 5
 
 cdef int64_t varint(const uint8_t *body, size_t *at, size_t end) noexcept nogil:

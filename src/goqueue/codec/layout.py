@@ -238,9 +238,11 @@ class Picked:
 class Survey:
     """What a walk over a block's headers found, without a look at checksums or content."""
 
-    __slots__ = ("count", "end", "fields", "flags", "largest", "problem")
+    __slots__ = ("count", "end", "fields", "flags", "headers", "largest", "problem")
 
-    def __init__(self, count: int, flags: int, fields: int, largest: int, end: int, problem: Problem) -> None:
+    def __init__(
+        self, count: int, flags: int, fields: int, largest: int, headers: int, end: int, problem: Problem
+    ) -> None:
         self.count = count
         self.flags = flags
         """`Flag` bits that any record has."""
@@ -248,6 +250,8 @@ class Survey:
         """Extension mask bits that any record has: `Field` bits, unknown ones, and the blob's."""
         self.largest = largest
         """Bytes of key, value and headers of the largest message; 0 when there is none."""
+        self.headers = headers
+        """How many headers the message has that has the most of them, by its own word."""
         self.end = end
         """Where the walk stopped."""
         self.problem = problem

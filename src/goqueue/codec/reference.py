@@ -14,6 +14,7 @@ from typing import Final
 import crc32c as crc32c_package
 
 from goqueue.codec.columns import from_columns, to_columns
+from goqueue.codec.counting import count_json, count_protobuf
 from goqueue.codec.encoding import LONG, SEQUENCE, SHORT, checksum, encode, pack_into
 from goqueue.codec.inspection import (
     FIELDS_AT,
@@ -55,6 +56,8 @@ from goqueue.model.errors import InvalidRecord
 from goqueue.model.record import Extension, Producer, Record
 
 __all__ = [
+    "count_json",
+    "count_protobuf",
     "crc32c",
     "decode",
     "encode",
@@ -88,17 +91,28 @@ SEQUENCE_MASK: Final = 2**31 - 1
 # --- Stamping
 
 
-def stamp(block: bytearray | memoryview, *, offset: int, timestamp: int, producer: Producer | None = None) -> Scan:
+def stamp(
+    block: bytearray | memoryview,
+    *,
+    offset: int,
+    timestamp: int,
+    now: int | None = None,
+    producer: Producer | None = None,
+) -> Scan:
     """Give every record its offset, the append time and, if asked, its producer's fields; resolve relative times.
 
-    The whole block is validated first: on any problem `InvalidRecord` is raised and no byte has changed.
-    No length ever changes. A relative time too far away to be written becomes the last time there is, and
+    Those count from `now`, what the clock shows, which may be before the append time: that never goes back. It is the
+    append time if left out.
+
+    The whole block is validated first: on any problem `InvalidRecord` is raised and no byte has changed. No length ever
+    changes. A relative time too far away to be written becomes the last time there is, and
     a producer's sequence goes on at 0 after 2**31 - 1.
     """
     view = view_of(block)
     if view.readonly:
         raise BufferError("a block to stamp must be writable")
-    _check_stamp(offset=offset, timestamp=timestamp, producer=producer)
+    now = timestamp if now is None else now
+    _check_stamp(offset=offset, timestamp=timestamp, now=now, producer=producer)
     if not view:
         raise InvalidRecord(EMPTY_BLOCK, index=0, position=0)
     columns = _Columns()
@@ -107,7 +121,7 @@ def stamp(block: bytearray | memoryview, *, offset: int, timestamp: int, produce
         index = len(heads)
         try:
             parts = examine(view, columns.end)
-            heads.append(_stamped_head(view, parts, index, offset + index, timestamp, producer))
+            heads.append(_stamped_head(view, parts, index, offset + index, (timestamp, now), producer))
         except Broken as broken:
             raise InvalidRecord(REASONS[broken.problem], index=index, position=columns.end) from None
         columns.add(view, parts._replace(offset=offset + index, timestamp=timestamp))
@@ -116,8 +130,8 @@ def stamp(block: bytearray | memoryview, *, offset: int, timestamp: int, produce
     return columns.scan(Problem.NONE)
 
 
-def _check_stamp(*, offset: int, timestamp: int, producer: Producer | None) -> None:
-    if not (0 <= offset < MAX_STAMP and 0 <= timestamp < MAX_STAMP):
+def _check_stamp(*, offset: int, timestamp: int, now: int, producer: Producer | None) -> None:
+    if not (0 <= offset < MAX_STAMP and 0 <= timestamp < MAX_STAMP and 0 <= now < MAX_STAMP):
         raise ValueError("an offset and a timestamp to stamp must be at least 0 and below 2**62")
     if producer is not None and not (
         -MAX_INT64 - 1 <= producer.producer_id <= MAX_INT64
@@ -128,9 +142,13 @@ def _check_stamp(*, offset: int, timestamp: int, producer: Producer | None) -> N
 
 
 def _stamped_head(
-    block: memoryview, parts: Parts, index: int, offset: int, timestamp: int, producer: Producer | None
+    block: memoryview, parts: Parts, index: int, offset: int, times: tuple[int, int], producer: Producer | None
 ) -> bytearray:
-    """The part of the record that stamping changes, as it will be: header and fixed-width fields."""
+    """The part of the record that stamping changes, as it will be: header and fixed-width fields.
+
+    `times` are the append time and the one that relative times count from.
+    """
+    timestamp, now = times
     start = parts.start
     bits: list[int] = []
     head_bytes = HEADER_BYTES
@@ -142,9 +160,9 @@ def _stamped_head(
     head = bytearray(block[start : start + head_bytes])
     LONG.pack_into(head, OFFSET_AT, offset)
     LONG.pack_into(head, TIMESTAMP_AT, timestamp)
-    due = timestamp
+    due = now
     if Field.DELIVER_AT in at:
-        due = max(due, _resolve(head, at[Field.DELIVER_AT], timestamp))
+        due = max(due, _resolve(head, at[Field.DELIVER_AT], now))
     if Field.EXPIRES_AT in at:
         _resolve(head, at[Field.EXPIRES_AT], due)
     if producer is not None:
@@ -215,7 +233,7 @@ def survey(block: Block) -> Survey:
     Never raises for what the bytes are. A record that `scan` accepts can be walked; not the other way round.
     """
     view = view_of(block)
-    count = flags = fields = largest = end = 0
+    count = flags = fields = largest = headers = end = 0
     problem = Problem.NONE
     while end < len(view):
         try:
@@ -228,8 +246,10 @@ def survey(block: Block) -> Survey:
         flags |= parts.flags
         fields |= mask
         largest = max(largest, parts.end - parts.key)
+        if parts.end - parts.headers >= HEADER_COUNT_BYTES:
+            headers = max(headers, SHORT.unpack_from(view, parts.headers)[0])
         end = parts.end
-    return Survey(count, flags, fields, largest, end, problem)
+    return Survey(count, flags, fields, largest, headers, end, problem)
 
 
 def decode(block: Block, *, verified: bool = False) -> list[Record]:

@@ -27,9 +27,15 @@ class LetterFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Of headers that have the same name, one must have the value."""
     offsets: dict[int, tuple[int, ...]] | None = None
     """By partition of the dead-letter topic, in order."""
+    topic_id: int | None = None
+    """Of the topic in which they died. A dead-letter topic may have those of several that had the name."""
+    deleted: bool = False
+    """Those of all others instead, which were deleted before."""
 
     def matches(self, letter: DeadLetter, record: Record, partition: int) -> bool:
         """Whether a letter in that partition is meant."""
+        if self.topic_id is not None and (letter.topic_id == self.topic_id) is self.deleted:
+            return False
         if self.reason not in (None, letter.reason) or self.group not in (None, letter.group):
             return False
         if self.key is not None and record.key != self.key.encode():

@@ -106,7 +106,7 @@ class RunFailed(_Event, frozen=True, kw_only=True, tag="run_failed"):
     error: str
 
 
-class ScheduleRestored(_Event, frozen=True, kw_only=True, tag="schedule_restored"):
+class ScheduleRestored(_Event, frozen=True, kw_only=True, omit_defaults=True, tag="schedule_restored"):
     """In a snapshot: a schedule with everything but its pending runs."""
 
     schedule_id: ScheduleId
@@ -124,6 +124,7 @@ class ScheduleRestored(_Event, frozen=True, kw_only=True, tag="schedule_restored
     failures: int
     last_error: str | None
     last_run: LastRun | None
+    last_due_ms: int | None = None
 
 
 Event = (

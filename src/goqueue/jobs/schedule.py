@@ -29,7 +29,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool
     created_ms: int
     after_ms: int
-    """All runs up to this time are decided. It never goes back, so no run is decided twice, whatever the clock does."""
+    """All runs up to this time are decided. It goes back only where the clock was set back (`SetBack`)."""
+    last_due_ms: int | None = None
+    """When the last run was due. That one is not decided again, whatever the clock does."""
     intended: int = 0
     """How many runs there were: the number of the next one."""
     runs: int = 0
@@ -50,7 +52,10 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         if self.paused:
             return None
         try:
-            return self.timetable.next_after(self.after_ms)
+            following = self.timetable.next_after(self.after_ms)
+            if following is not None and following == self.last_due_ms:
+                following = self.timetable.next_after(following)
+            return following
         except InvalidRequest:  # written where its time zone was known: here it waits for another one
             return None
 
@@ -92,7 +97,11 @@ def find_due(schedule: Schedule, now: int) -> Due:
     else:
         total = timetable.count(schedule.after_ms, now)
         most = limits.MAX_RUNS_MADE_UP if schedule.missed is Missed.ALL else 1
-        newest = timetable.newest(schedule.after_ms, now, most + 1)
+        newest = timetable.newest(schedule.after_ms, now, most + 2)
+        last = schedule.last_due_ms
+        if last is not None and schedule.after_ms < last <= now:  # the clock was set back, and has passed it again
+            total -= 1
+            newest = [due for due in newest if due != last]
     match schedule.missed:
         case Missed.SKIP:
             wanted = newest[-1:] if now - newest[-1] <= limits.RUN_GRACE_MS else []

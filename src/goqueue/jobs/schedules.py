@@ -6,8 +6,9 @@ or has failed for good. A restart hands out again what was intended and is neith
 whatever is killed when.
 
 Invariants: runs of a schedule are numbered from 0 without a gap, in the order of their due times; none is intended
-before it is due; a due time that was decided, intended or left out, is never looked at again, also when the clock steps
-back. While a schedule has pending runs no others are intended: what falls due meanwhile is late, and may be missed. A
+before it is due; a due time that was decided, intended or left out, is not looked at again. Only where the clock was
+set back does a schedule go on by what it shows now: times that come again have their runs again, but the last run's.
+While a schedule has pending runs no others are intended: what falls due meanwhile is late, and may be missed. A
 run has one partition, fixed when it is intended: another one would not know that it was published.
 
 Time comes in as `now`, Unix milliseconds. Topics are known by their ids: a new one of an old name has nothing to do
@@ -92,6 +93,13 @@ class RemoveSchedule(msgspec.Struct, frozen=True):
     schedule_id: ScheduleId
 
 
+class SetBack(msgspec.Struct, frozen=True):
+    """The clock was set back: schedules that have decided about later times than now go on from now.
+
+    Some at a time; those with pending runs wait for them. Replies with how many went on.
+    """
+
+
 class TopicGone(msgspec.Struct, frozen=True):
     """A topic was deleted, and so are its schedules. Replies with them."""
 
@@ -130,6 +138,7 @@ class Schedules:
             ChangeSchedule: self._decide_change,
             RemoveSchedule: self._decide_remove,
             TopicGone: self._decide_topic_gone,
+            SetBack: self._decide_set_back,
             Tick: self._decide_tick,
             FinishRun: self._decide_finish,
             FailRun: self._decide_fail,
@@ -180,6 +189,13 @@ class Schedules:
     def topic_ids(self) -> set[TopicId]:
         """Topics that have schedules. After a start, those that are gone want a `TopicGone`."""
         return {schedule.topic_id for schedule in self.by_id.values()}
+
+    def is_ahead(self, now: int) -> bool:
+        """Whether `SetBack` has something to do."""
+        return any(schedule.after_ms > now for schedule in self.by_id.values() if self._is_idle(schedule))
+
+    def _is_idle(self, schedule: Schedule) -> bool:
+        return schedule.schedule_id not in self._pending
 
     def next_deadline(self) -> int | None:
         """When `Tick` has something to do, at the earliest."""
@@ -292,6 +308,25 @@ class Schedules:
     def _of_topic(self, topic_id: TopicId) -> list[Schedule]:
         return [schedule for schedule in self.by_id.values() if schedule.topic_id == topic_id]
 
+    def _decide_set_back(self, command: SetBack, now: int) -> Decision:
+        ahead = (each for each in self.by_id.values() if each.after_ms > now and self._is_idle(each))
+        events = []
+        for schedule in islice(ahead, _TICK_RUNS):
+            timetable = schedule.timetable
+            if isinstance(timetable, Every) and timetable.anchor_ms > now:
+                timetable = Every(timetable.interval_ms, now)
+            events.append(
+                ScheduleChanged(
+                    schedule_id=schedule.schedule_id,
+                    timetable=timetable,
+                    missed=schedule.missed,
+                    paused=schedule.paused,
+                    after_ms=now,
+                    message=AS_SCHEDULED,
+                )
+            )
+        return _decided(len(events), *events)
+
     # --- decisions about runs
 
     def _decide_tick(self, command: Tick, now: int) -> Decision:
@@ -387,6 +422,7 @@ class Schedules:
         self._keep(
             schedule.become(
                 after_ms=max(schedule.after_ms, event.due_ms),
+                last_due_ms=max(schedule.last_due_ms or 0, event.due_ms),
                 intended=max(schedule.intended, event.run + 1),  # in a snapshot it is counted already
             )
         )

@@ -24,7 +24,7 @@ from goqueue.metadata.records import (
 )
 from goqueue.model import limits
 from goqueue.model.errors import Conflict, DamagedData, InvalidRequest, TopicExists, UnknownTopic
-from goqueue.model.names import TopicId, check_topic_name
+from goqueue.model.names import TopicId, check_topic_name, dlq_name, is_dlq
 from goqueue.model.topic import Topic, TopicSettings
 
 # --- commands
@@ -62,6 +62,8 @@ class AddPartitions(msgspec.Struct, frozen=True):
 
 class DeleteTopic(msgspec.Struct, frozen=True):
     name: str
+    dead_letters: bool = False
+    """Also the topic that has its dead letters, and those of deleted topics that had the name before."""
 
 
 class FinishRemoval(msgspec.Struct, frozen=True):
@@ -82,7 +84,10 @@ class DeletedTopic(msgspec.Struct, frozen=True):
 
 
 class Topics:
-    """Replies: the topic, as it is after the command; to AddPartitions also as it was before."""
+    """Replies: the topic, as it is after the command; to AddPartitions also as it was before.
+
+    To DeleteTopic: all topics that are deleted, the named one last.
+    """
 
     name = "topics"
 
@@ -191,7 +196,12 @@ class Topics:
 
     def _decide_delete(self, command: DeleteTopic, now: int) -> Decision:
         topic = self._known(command.name, else_do="list the topics to see which there are")
-        return _decided(topic, TopicDeleted(topic_id=topic.topic_id, name=topic.name, partitions=topic.partitions))
+        if command.dead_letters and is_dlq(topic.name):
+            raise InvalidRequest(f"{topic.name} has dead letters and none of its own; delete it without `dead_letters`")
+        letters = self.by_name.get(dlq_name(topic.name)) if command.dead_letters else None
+        gone = (topic,) if letters is None else (letters, topic)  # a torn end leaves the one that is asked about
+        events = [TopicDeleted(topic_id=each.topic_id, name=each.name, partitions=each.partitions) for each in gone]
+        return _decided(gone, *events)
 
     def _decide_finish(self, command: FinishRemoval, now: int) -> Decision:
         if command.topic_id not in self.deleted:

@@ -9,7 +9,8 @@ GoQueueError
 │   ├── OffsetOutOfRange      before the start of a log, or past its end where that matters
 │   ├── ProtocolError         bytes on the wire port that are not our protocol
 │   ├── StaleEpoch            a leader epoch older than the log has seen
-│   └── TooLarge              a message, body or frame over its limit
+│   ├── TooLarge              a message, body or frame over its limit
+│   └── UnknownTransferCoding  a body over HTTP that is packed in a way that is not understood
 ├── NotFound                  what it names is not there
 │   ├── UnknownDelay          no such delayed message: it was never one, was cancelled, or its topic is gone
 │   ├── UnknownGroup
@@ -135,6 +136,10 @@ class StaleEpoch(InvalidRequest):
 
 class TooLarge(InvalidRequest):
     code = "too_large"
+
+
+class UnknownTransferCoding(InvalidRequest):
+    code = "unknown_transfer_coding"
 
 
 class NotFound(GoQueueError):

@@ -12,6 +12,8 @@ MIB: Final = 1024 * KIB
 # Records
 MAX_KEY_BYTES: Final = 0xFFFF
 MAX_HEADERS_BYTES: Final = 0xFFFF
+MAX_HEADERS: Final = 1000
+"""Of one message that is published. Logs written before there was this bound may have messages with more."""
 MAX_BLOB_BYTES: Final = 4 * KIB
 MAX_RECORD_BYTES: Final = 16 * MIB
 """A length field that promises more than this is refused before anything is allocated for it."""
@@ -65,9 +67,17 @@ REMEMBERED_KEY_BYTES: Final = 128
 MAX_CLEANER_BYTES: Final = 128 * MIB
 """What one compaction pass spends on remembering keys; a log with more is compacted in several passes."""
 
+APPEND_CLOCK_POINTS: Final = 512
+"""What a partition remembers of when records were appended while append times were ahead of the clock."""
+APPEND_CLOCK_MS: Final = 1000
+"""No two of these are closer together."""
+
 # Producers
 REMEMBERED_RUNS: Final = 5
 """Rows of consecutive messages remembered per producer and partition, to recognise what comes again."""
+REMEMBERED_DAMAGE: Final = 64
+"""Damaged ranges of a partition that are remembered, the newest: gaps in its producers' sequences are explained by
+them."""
 MAX_PRODUCERS_PER_PARTITION: Final = 10_000
 """Of clients; the broker's own are counted apart, up to as many."""
 PRODUCER_EXPIRY_MS: Final = 24 * 3600 * 1000
@@ -86,6 +96,9 @@ MAX_TRANSACTIONAL_ID: Final = 255
 MAX_TRANSACTIONAL_IDS: Final = 100_000
 TRANSACTIONAL_ID_EXPIRY_MS: Final = 7 * 24 * 3600 * 1000
 """A transactional id that was not used for so long is forgotten."""
+MAX_INCARNATION: Final = 64
+FENCED_REMEMBERED: Final = 4
+"""Incarnations of programs that were fenced off, per transactional id: what one of them asked arrives too late."""
 MAX_OPEN_TRANSACTIONS: Final = 50_000
 MAX_COMMITTED_TOGETHER: Final = 10_000
 """Transactions that one token commits."""
@@ -192,6 +205,21 @@ MAX_SMALL_BODY_BYTES: Final = 1 * MIB
 """A request as JSON that carries no messages."""
 MAX_BODY_BYTES: Final = 31 * MIB
 """An HTTP body: its messages always fit into a block."""
+MAX_VALUES: Final = 500_000
+"""What a request that carries many messages may have in values: texts, numbers, lists, objects. They are counted before
+anything is made of them: each takes its client a byte or two, and the broker a hundred."""
+MAX_SMALL_VALUES: Final = 100_000
+"""The same of a request that carries none."""
+MAX_MESSAGE_VALUES: Final = 4 * MAX_HEADERS
+"""The same of one message: a header is a list of two texts, or a message of two fields."""
+VALUE_BYTES: Final = 100
+"""What a value of a large request counts for among the bytes in flight, beside its own."""
+APPENDED_AT_ONCE_BYTES: Final = 4 * MIB
+"""Of a request that carries many messages, before others get a turn; more if one is larger, or they are numbered."""
+READ_AT_ONCE_BYTES: Final = 256 * KIB
+"""Of records that are translated for a reply, before others get a turn."""
+MAX_READ_HEADERS: Final = 100_000
+"""A page of a simple read ends where its messages have so many."""
 
 # gRPC
 GRPC_CONNECTIONS: Final = 1000
@@ -307,6 +335,12 @@ ADMISSION_WAIT_S: Final = 5.0
 BODY_GRACE_S: Final = 30.0
 BODY_BYTES_PER_S: Final = 64 * KIB
 """A body, or a frame, must arrive in the grace time plus its size at this speed."""
+SILENCE_S: Final = 30.0
+"""A request, or a frame, that has begun is given up when nothing at all arrived of it for so long."""
+LINGER_S: Final = 5.0
+LINGER_BYTES: Final = 64 * MIB
+"""A client that is refused in the middle of its body may go on sending for so long, and so much. It is read and thrown
+away: many clients read no answer before they have sent everything."""
 REPLY_TIMEOUT_S: Final = 60.0
 """How long a client may take to read a reply before it is cut off."""
 MAX_QUERY_FIELDS: Final = 32

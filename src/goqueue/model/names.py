@@ -17,6 +17,7 @@ CLIENT_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{limits.MAX_CLIENT_ID}}}$"
 TRANSACTION_PATTERN: Final = r"^txn-[0-9]{1,19}$"
 TRANSACTION_NAME_PATTERN: Final = rf"^[A-Za-z0-9._:-]{{1,{limits.MAX_TRANSACTIONAL_ID}}}$"
 """Of transactional ids, and of names that transactions are begun under."""
+INCARNATION_PATTERN: Final = rf"^[A-Za-z0-9._:-]{{1,{limits.MAX_INCARNATION}}}$"
 READER_PATTERN: Final = TRANSACTION_NAME_PATTERN
 """The same jobs have both."""
 DLQ_SUFFIX: Final = ".dlq"

@@ -2,7 +2,8 @@
 
 The byte layout is `codec.layout`'s business. Absent and empty differ: `None` is absent. Times are Unix
 milliseconds. In a record that no broker has stamped yet, a negative `deliver_at` or `expires_at` means
-"that many milliseconds after" the append time (`expires_at`: after delivery is due); stamping resolves it.
+"that many milliseconds from now" (`expires_at`: after delivery is due); stamping resolves it, by what the clock
+shows then.
 """
 
 from enum import IntEnum

@@ -9,6 +9,13 @@ folded once, because what lies below the table's `end` is known already. Hence a
 log is truncated. Clients' producers and the broker's own are kept apart, each in the order of their last record, the
 longest idle first: work of the broker never makes it forget a client.
 
+Records that are damaged tell nothing of their producers. The table knows where they lay (`lose`). A producer that goes
+on behind a gap that has room in the damage after its last run is believed: what is missing was stored and answered, and
+cannot be read any more. Where all that is damaged between two of its runs is exactly what is missing, it was that: then
+it is known where it lay, and what comes again is recognised. The broker's own producers publish in order and have
+written down what they publish: of them whatever lies ahead is new, and whatever lies behind was published, also when it
+is not known where.
+
 It knows no clock, no disk and no message. To change the bytes: raise `VERSION`, read the old version too, add
 golden bytes, `docs/internals/producers.md`.
 """
@@ -26,14 +33,18 @@ LAST_SEQUENCE: Final = 2**31 - 1
 """The sequence after it is 0."""
 LONGEST_RUN: Final = 2**28
 """Of a run so long only its end is remembered, and none before it: that is far from a whole turn of the sequences."""
-VERSION: Final = 1
+VERSION: Final = 2
+UNDAMAGED_VERSION: Final = 1
+"""Of a table that knows of no damage: it ends with its last producer."""
 
 HEAD: Final = struct.Struct(">HqI")
 """version, end, count of producers."""
 PRODUCER: Final = struct.Struct(">qhiqB")
 """producer id, producer epoch, sequence of the next message, last timestamp, count of runs."""
 RUN: Final = struct.Struct(">qI")
-"""first offset, count."""
+"""first offset, count. Also for what is damaged."""
+LOST: Final = struct.Struct(">H")
+"""count of damaged ranges."""
 
 _AHEAD: Final = 2**30
 """A sequence less than this after the expected one is ahead of it; any other is behind."""
@@ -69,6 +80,8 @@ class Verdict(NamedTuple):
     """How many of the messages asked about are there already, from the first on, and where; the others are new."""
 
     known: tuple[Known, ...]
+    missing: int = 0
+    """How many sequences before the new messages are left out, because their records are damaged or forgotten."""
 
 
 _ALL_NEW: Final = Verdict(())
@@ -77,7 +90,7 @@ _ALL_NEW: Final = Verdict(())
 class ProducerTable:
     """Not for several threads at once."""
 
-    __slots__ = ("_clients", "_own", "end")
+    __slots__ = ("_clients", "_lost", "_own", "end")
 
     def __init__(self) -> None:
         self.end = 0
@@ -85,6 +98,8 @@ class ProducerTable:
         self._clients: dict[int, _State] = {}
         self._own: dict[int, _State] = {}
         """The broker's own producers: see `limits.OWN_PRODUCERS`."""
+        self._lost: dict[int, int] = {}
+        """Damaged ranges, in offset order: how many offsets each has, by its first."""
 
     # --- asking
 
@@ -96,7 +111,25 @@ class ProducerTable:
         state = self._kind_of(producer.producer_id).get(producer.producer_id)
         if state is not None and state[1] == producer.sequence and state[0] == producer.producer_epoch:
             return _ALL_NEW
-        return _look_back(producer, count, state)
+        try:
+            return _look_back(producer, count, state)
+        except OutOfSequence:
+            missing = 0 if state is None else self._missing(producer, state)
+            if not missing:
+                raise
+            return Verdict((), missing)
+
+    def _missing(self, producer: Producer, state: _State) -> int:
+        """How many sequences this producer left out, when damage behind its last run explains it; 0 when not."""
+        epoch, following, _, runs = state
+        gap = producer.sequence if producer.producer_epoch > epoch else (producer.sequence - following) & LAST_SEQUENCE
+        return gap if 0 < gap <= _total(self._lost_behind(runs)) else 0
+
+    def _lost_behind(self, runs: _Runs, before: int = limits.MAX_OFFSET) -> _Runs:
+        """Where damage lies behind the last of these runs, before an offset."""
+        last_offset, last_count = runs[-1]
+        end = last_offset + last_count
+        return tuple((first, count) for first, count in self._lost.items() if end <= first < before)
 
     # --- folding
 
@@ -114,6 +147,12 @@ class ProducerTable:
         self._fold(producer_id, epoch, sequence, offset, count, timestamp)
         self._evict()
 
+    def lose(self, first: int, next_offset: int) -> None:
+        """The records at these offsets are damaged. Told in offset order, among the runs."""
+        self._lost[first] = min(next_offset - first, LONGEST_RUN)
+        while len(self._lost) > limits.REMEMBERED_DAMAGE:
+            del self._lost[next(iter(self._lost))]
+
     def _fold(self, producer_id: int, epoch: int, sequence: int, offset: int, count: int, timestamp: int) -> None:
         producers = self._kind_of(producer_id)
         state = producers.get(producer_id)
@@ -122,21 +161,22 @@ class ProducerTable:
         if state is not None:
             if epoch < state[0]:
                 return
-            if epoch == state[0] and sequence == state[1]:
-                runs = state[3]
-                last_offset, last_count = runs[-1]
-                if last_offset + last_count == offset:
-                    runs, offset, count = runs[:-1], last_offset, last_count + count
-                elif len(runs) == limits.REMEMBERED_RUNS:
-                    runs = runs[1:]
+            if epoch == state[0]:
+                gap = (sequence - state[1]) & LAST_SEQUENCE
+                if not gap:
+                    runs = state[3]
+                elif _total(lost := self._lost_behind(state[3], offset)) == gap:
+                    runs = state[3]
+                    for run in lost:
+                        runs = _extended(runs, run)
             del producers[producer_id]  # to come back as the last
-        if count >= LONGEST_RUN:
-            runs, offset, count = (), offset + count - LONGEST_RUN, LONGEST_RUN
-        producers[producer_id] = epoch, following, timestamp, (*runs, (offset, count))
+        producers[producer_id] = epoch, following, timestamp, _extended(runs, (offset, count))
 
     def merge(self, other: "ProducerTable") -> None:
         """Fold in what another table learned from the same log, up to a later record."""
         end = self.end
+        for first, count in other._lost.items():
+            self.lose(first, first + count)
         for producer_id, (epoch, following, timestamp, runs) in other._items():
             sequence = (following - _total(runs)) & LAST_SEQUENCE
             for offset, count in runs:
@@ -168,6 +208,7 @@ class ProducerTable:
         twin.end = self.end
         twin._clients = self._clients.copy()
         twin._own = self._own.copy()
+        twin._lost = self._lost.copy()
         return twin
 
     @property
@@ -180,7 +221,7 @@ class ProducerTable:
     def size(self) -> int:
         """About how many bytes of memory it holds."""
         runs = sum(len(state[3]) for _, state in self._items())
-        return _TABLE_BYTES + _PRODUCER_BYTES * len(self) + _RUN_BYTES * runs
+        return _TABLE_BYTES + _PRODUCER_BYTES * len(self) + _RUN_BYTES * (runs + len(self._lost))
 
     def __len__(self) -> int:
         return len(self._clients) + len(self._own)
@@ -189,7 +230,8 @@ class ProducerTable:
         """The order counts: it says who is forgotten first."""
         if not isinstance(other, ProducerTable):
             return NotImplemented
-        return self.end == other.end and list(self._items()) == list(other._items())
+        same = self.end == other.end and self._lost == other._lost
+        return same and list(self._items()) == list(other._items())
 
     def _kind_of(self, producer_id: int) -> dict[int, _State]:
         return self._clients if producer_id < limits.OWN_PRODUCERS else self._own
@@ -201,11 +243,26 @@ class ProducerTable:
     # --- as bytes
 
     def to_bytes(self) -> bytes:
-        parts = [HEAD.pack(VERSION, self.end, len(self))]
+        parts = [HEAD.pack(VERSION if self._lost else UNDAMAGED_VERSION, self.end, len(self))]
         for producer_id, (epoch, following, timestamp, runs) in self._items():
             parts.append(PRODUCER.pack(producer_id, epoch, following, timestamp, len(runs)))
             parts += [RUN.pack(*run) for run in runs]
+        if self._lost:
+            parts += [LOST.pack(len(self._lost)), *(RUN.pack(*lost) for lost in self._lost.items())]
         return b"".join(parts)
+
+    def _read_lost(self, data: bytes, position: int) -> int:
+        """Where it ends."""
+        first = position + LOST.size
+        if len(data) < first:
+            raise ValueError("a producer table that ends before its damaged ranges do")
+        (length,) = LOST.unpack_from(data, position)
+        end: int = first + length * RUN.size
+        if len(data) < end:
+            raise ValueError("a producer table that ends before its last damaged range does")
+        for offset, count in RUN.iter_unpack(data[first:end]):
+            self.lose(offset, offset + count)
+        return end
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ProducerTable":
@@ -213,8 +270,10 @@ class ProducerTable:
         if len(data) < HEAD.size:
             raise ValueError("a producer table that ends before its head does")
         version, end, count = HEAD.unpack_from(data)
-        if version != VERSION:
-            raise ValueError(f"a producer table of version {version}; this GoQueue reads {VERSION}")
+        if version not in (UNDAMAGED_VERSION, VERSION):
+            raise ValueError(
+                f"a producer table of version {version}; this GoQueue reads {UNDAMAGED_VERSION} and {VERSION}"
+            )
         table = cls()
         table.end = end
         position = HEAD.size
@@ -231,10 +290,24 @@ class ProducerTable:
             if following < 0 or producer_id in producers or not _is_history(runs, end):
                 raise ValueError(f"a producer table whose entry for producer {producer_id} makes no sense")
             producers[producer_id] = epoch, following, timestamp, runs[-limits.REMEMBERED_RUNS :]
+        if version == VERSION:
+            position = table._read_lost(data, position)
         if position != len(data):
-            raise ValueError("a producer table that goes on after its last producer")
+            raise ValueError("a producer table that goes on after its end")
         table._evict()
         return table
+
+
+def _extended(runs: _Runs, run: tuple[int, int]) -> _Runs:
+    """These and one that goes on where they end in sequence."""
+    offset, count = run
+    if runs:
+        last_offset, last_count = runs[-1]
+        if last_offset + last_count == offset:
+            runs, offset, count = runs[:-1], last_offset, last_count + count
+    if count >= LONGEST_RUN:
+        return ((offset + count - LONGEST_RUN, LONGEST_RUN),)
+    return (*runs[1 - limits.REMEMBERED_RUNS :], (offset, count))
 
 
 def _total(runs: _Runs) -> int:
@@ -272,9 +345,16 @@ def _look_back(producer: Producer, count: int, state: _State | None) -> Verdict:
                 f"{name} begins epoch {producer.producer_epoch} at sequence {sequence}; begin at 0", expected=0
             )
         return _ALL_NEW
+    ahead = (sequence - following) & LAST_SEQUENCE
     skipped = _total(runs) - ((following - sequence) & LAST_SEQUENCE)
+    if skipped < 0 and producer.producer_id >= limits.OWN_PRODUCERS:
+        if ahead < _AHEAD:
+            return Verdict((), ahead)
+        forgotten = min(-skipped, count)
+        earlier = Known(max(runs[0][0] - forgotten, 0), forgotten)  # somewhere there, or before
+        return Verdict((earlier, *_pick(runs, 0, count - forgotten)))
     if skipped < 0:
-        if (sequence - following) & LAST_SEQUENCE < _AHEAD:
+        if ahead < _AHEAD:
             reason = f"{name} sends sequence {sequence} where {following} comes next; send what is missing first"
         else:
             reason = (
@@ -288,6 +368,8 @@ def _pick(runs: _Runs, skipped: int, wanted: int) -> tuple[Known, ...]:
     """Where up to `wanted` messages are, after the first `skipped` of these runs."""
     known = []
     for offset, count in runs:
+        if not wanted:
+            break
         if skipped >= count:
             skipped -= count
             continue
@@ -295,6 +377,4 @@ def _pick(runs: _Runs, skipped: int, wanted: int) -> tuple[Known, ...]:
         known.append(Known(offset + skipped, taken))
         wanted -= taken
         skipped = 0
-        if not wanted:
-            break
     return tuple(known)

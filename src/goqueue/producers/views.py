@@ -42,6 +42,9 @@ class ProducerView:
         for run in codec.producer_runs(block, scan):
             self.own.add(run)
 
+    def on_damage(self, first: int, next_offset: int) -> None:
+        self.own.lose(first, next_offset)
+
     def current(self) -> ProducerTable:
         """What is known at the end of the segment: a table of its own."""
         table = self.inherited.copy()

@@ -84,6 +84,9 @@ class DelayView:
             self.offsets.extend([offsets[ordinal] - self._base for ordinal in ordinals])
             self.deliver_at.extend(times)
 
+    def on_damage(self, first: int, next_offset: int) -> None:
+        """What nobody can read is in no view."""
+
     def inherit(self, older: Sequence[View]) -> None:
         """Nothing: a segment's delays are those of its records."""
 

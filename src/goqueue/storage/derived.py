@@ -52,6 +52,11 @@ class Derived:
         for view in self.views.values():
             view.on_append(block, scan)
 
+    def lose(self, first: int, next_offset: int) -> None:
+        """Tell the views of a damaged range, where its records would have been folded."""
+        for view in self.views.values():
+            view.on_damage(first, next_offset)
+
     def inherit(self, older: Sequence["Derived"]) -> None:
         """Give each view what the same views of these segments, in offset order, know."""
         for name, view in self.views.items():

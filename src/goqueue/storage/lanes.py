@@ -36,6 +36,9 @@ class LaneView:
         for lane in set(lanes):
             self.lanes[lane].update(BitMap(compress(offsets, lanes.translate(_ONLY[lane]))))
 
+    def on_damage(self, first: int, next_offset: int) -> None:
+        """What nobody can read is in no view."""
+
     def inherit(self, older: Sequence[View]) -> None:
         """Nothing: a segment's lanes are those of its records."""
 

@@ -228,6 +228,8 @@ class Log:
     def append(self, block: bytearray | memoryview, *, now: int, producer: Producer | None = None) -> Appended:
         """Stamp a block of records in place and write it. All of it is written, or none.
 
+        Append times never go back, `now` may: times that are relative count from it.
+
         A block that is refused may be stamped already; its relative times have then become absolute.
         """
         with self._writing:
@@ -241,7 +243,7 @@ class Log:
         if self._torn:
             self._mend()
         timestamp = max(now, self._last_timestamp)
-        scan = codec.stamp(block, offset=self._tail.end, timestamp=timestamp, producer=producer)
+        scan = codec.stamp(block, offset=self._tail.end, timestamp=timestamp, now=now, producer=producer)
         count = len(scan)
         segment = self._tail.segment
         if segment.count and self._is_full(segment, size, count, timestamp):

@@ -378,6 +378,7 @@ class Reader:
                 if isinstance(item, Run):
                     derived.add(item.position, item.data, item.scan)
                 else:
+                    derived.lose(item.first, item.next_offset)
                     damage.append(item)
         segment.damage = damage
         return derived

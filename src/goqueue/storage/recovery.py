@@ -341,6 +341,7 @@ class _Recovery:
             elif until_damage:
                 return item
             else:
+                segment.derived.lose(item.first, item.next_offset)
                 segment.damage = [*(segment.damage or ()), item]
                 segment.size, segment.end = item.end, item.next_offset
                 self.report.quarantined.append(Quarantine(segment.key.path, item))

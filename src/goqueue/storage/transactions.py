@@ -51,6 +51,9 @@ class TransactionView:
         for transaction, first, count, flags in codec.transaction_runs(block, scan):
             self._add(transaction, first - self._base, count, flags)
 
+    def on_damage(self, first: int, next_offset: int) -> None:
+        """What nobody can read is in no view."""
+
     def _add(self, transaction: int, first: int, count: int, flags: int) -> None:
         """Blocks of one transaction that follow each other are one row: a large transaction is not many."""
         if (

@@ -21,6 +21,9 @@ class View(Protocol):
     def on_append(self, block: Buffer, scan: Scan) -> None:
         """Fold a block of valid records, in offset order. `scan` has one array entry per record."""
 
+    def on_damage(self, first: int, next_offset: int) -> None:
+        """The records at these offsets cannot be read; told where they would have been folded."""
+
     def inherit(self, older: Sequence["View"]) -> None:
         """Take over what these views, in offset order, know and the records of this segment cannot tell.
 

@@ -125,6 +125,10 @@ class BrokerReading(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool
     connections: Mapping[str, int]
     in_flight_bytes: int
+    lost_bytes: int = 0
+    """Of those that were in flight, what nobody gave back."""
+    oldest_s: float = 0.0
+    """How long the oldest of them are in flight."""
     fsync_latency: Histogram | None = None
     delay_lateness: Histogram | None = None
     transactions: TransactionsReading | None = None
@@ -156,6 +160,14 @@ _BUILD: Final = Family("goqueue_build_info", ("version", "codec"), "Always 1; th
 _READY: Final = Family("goqueue_ready", (), "1 while the broker takes requests, 0 while it starts or stops.")
 _CONNECTIONS: Final = Family("goqueue_connections", ("door",), "Open connections.")
 _IN_FLIGHT: Final = Family("goqueue_in_flight_bytes", (), "Bytes of requests and replies that are not finished.")
+_IN_FLIGHT_OLDEST: Final = Family(
+    "goqueue_in_flight_oldest_seconds", (), "How long the oldest bytes in flight are; 0 when there are none."
+)
+_IN_FLIGHT_LOST: Final = Family(
+    "goqueue_in_flight_lost_bytes_total",
+    (),
+    "Bytes in flight that were not given back, and were found; 0 without a bug.",
+)
 _REQUESTS: Final = Family("goqueue_requests_total", ("door", "operation", "code"), "Requests answered.")
 _REQUEST_LATENCY: Final = Family(
     "goqueue_request_latency_seconds", ("door", "operation"), "From a request's arrival to its answer, waits included."
@@ -302,6 +314,8 @@ class Exposition:
         yield from _gauge(_READY, [((), int(broker.ready))])
         yield from _gauge(_CONNECTIONS, self._connections(broker))
         yield from _gauge(_IN_FLIGHT, [((), broker.in_flight_bytes)])
+        yield from _gauge(_IN_FLIGHT_OLDEST, [((), broker.oldest_s)])
+        yield from _counter(_IN_FLIGHT_LOST, [((), broker.lost_bytes)])
         yield from _counter(
             _REQUESTS,
             (((one.door, one.operation, code), count) for one in requests for code, count in _items(one.codes.counts)),

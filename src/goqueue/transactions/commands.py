@@ -8,15 +8,26 @@ from goqueue.model.transactions import AbortReason
 from goqueue.transactions.records import Participant
 
 
-class Identify(msgspec.Struct, frozen=True, kw_only=True):
-    """A program with a transactional id begins its life. What it left open is aborted. Replies with `Identity`.
+class Former(NamedTuple):
+    """As whom a program wrote until now."""
 
-    `producer_id` is one that nobody has; it is used when the id is new, or its epochs are used up.
+    producer_id: int
+    epoch: int
+
+
+class Identify(msgspec.Struct, frozen=True, kw_only=True):
+    """A program takes a transactional id, or asks for another epoch of its own. Replies with `Identity`.
+
+    `producer_id` is one that nobody has; it is used when the id is new, or its epochs are used up. `incarnation` names
+    this life of the program, `former` the identity that it has now: by them a request that is sent again is recognised,
+    and a program that was replaced does not take the id back.
     """
 
     transactional_id: str
     producer_id: int
     timeout_ms: int
+    incarnation: str = ""
+    former: Former | None = None
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True):

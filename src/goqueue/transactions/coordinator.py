@@ -34,6 +34,7 @@ from goqueue.model.times import show_duration
 from goqueue.model.transactions import AbortReason, TransactionState, transaction_id
 from goqueue.transactions import commands, records
 from goqueue.transactions.commands import Committed, Identity
+from goqueue.transactions.owners import Owner, is_again, owner_of, record_of, succeed
 from goqueue.transactions.records import (
     AbortDecided,
     Begun,
@@ -62,15 +63,6 @@ _REASONS: Final = {
     AbortReason.LOST: "the broker's machine crashed and lost some of its messages",
     AbortReason.REPLACED: "its batch was committed before",
 }
-
-
-class Owner(msgspec.Struct):
-    """Who a transactional id belongs to."""
-
-    producer_id: int
-    epoch: int
-    timeout_ms: int
-    used_at: int
 
 
 class Transaction(msgspec.Struct):
@@ -274,8 +266,7 @@ class Transactions:
         """Those that have ended come first, in the order in which they did."""
         yield records.encode(NumbersReserved(self.reserved))
         for name, owner in self.owners.items():
-            identified = Identified(name, owner.producer_id, owner.epoch, owner.timeout_ms, owner.used_at)
-            yield records.encode(identified)
+            yield records.encode(record_of(name, owner))
         for producer_id, epoch in self._epochs.items():
             if epoch > _LAST_EPOCH:
                 yield records.encode(Spent(producer_id))
@@ -292,17 +283,18 @@ class Transactions:
         owner = self.owners.get(command.transactional_id)
         if owner is None and len(self.owners) >= limits.MAX_TRANSACTIONAL_IDS:
             raise Busy(f"there are {len(self.owners)} transactional ids, which is the most; use fewer, or old ones")
+        if owner is not None and is_again(owner, command):
+            return Decision((), Identity(owner.producer_id, owner.epoch, ()))
         producer_id, epoch = command.producer_id, 0
+        if owner is not None and owner.epoch < _LAST_EPOCH:
+            producer_id, epoch = owner.producer_id, owner.epoch + 1
+        successor = succeed(owner, command, producer_id=producer_id, epoch=epoch, now=now)
         events: list[Event] = []
-        aborted: tuple[int, ...] = ()
-        if owner is not None:
-            if owner.epoch < _LAST_EPOCH:
-                producer_id, epoch = owner.producer_id, owner.epoch + 1
-            number = self.by_producer.get(owner.producer_id)
-            if number is not None:
-                aborted = (number,)
-                events.append(AbortDecided(aborted, AbortReason.REINITIALISED, now))
-        events.append(Identified(command.transactional_id, producer_id, epoch, command.timeout_ms, now))
+        number = None if owner is None else self.by_producer.get(owner.producer_id)
+        aborted = () if number is None else (number,)
+        if aborted:
+            events.append(AbortDecided(aborted, AbortReason.REINITIALISED, now))
+        events.append(record_of(command.transactional_id, successor))
         return _decided(Identity(producer_id, epoch, aborted), *events)
 
     def _decide_begin(self, command: commands.Begin, now: int) -> Decision:
@@ -389,8 +381,7 @@ class Transactions:
         before = self.owners.get(event.transactional_id)
         if before is not None and before.producer_id != event.producer_id:
             self._apply_spent(Spent(before.producer_id))
-        owner = Owner(event.producer_id, event.epoch, event.timeout_ms, event.at)
-        self.owners[event.transactional_id] = owner
+        self.owners[event.transactional_id] = owner_of(event)
         self._epochs[event.producer_id] = event.epoch
         self._names[event.producer_id] = event.transactional_id
 

@@ -38,6 +38,13 @@ class Identified(_Event, frozen=True, array_like=True, tag=2):
     epoch: int
     timeout_ms: int
     at: int
+    incarnation: str = ""
+    """Of the program that initialised it; empty if it did not say."""
+    former_id: int = 0
+    """As whom the same program wrote before, when it said so; 0 if it did not."""
+    former_epoch: int = 0
+    fenced: tuple[str, ...] = ()
+    """Incarnations that must stop, the last of them last."""
 
 
 class Begun(_Event, frozen=True, array_like=True, tag=3):

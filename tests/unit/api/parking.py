@@ -11,12 +11,13 @@ import msgspec
 import pytest
 
 from goqueue.api import operations
+from goqueue.api.bodies import Bodies
 from goqueue.api.http.connection import HttpConnection
 from goqueue.api.http.door import HttpDoor
 from goqueue.api.listening import ClientConnection, Listener
 from goqueue.api.operations import Operation
 from goqueue.api.service import Service
-from goqueue.api.wire import bodies
+from goqueue.api.wire import requests
 from goqueue.api.wire.connection import WireConnection, wire_meters
 from goqueue.model import limits
 from goqueue.wire import codes, frames, shapes
@@ -179,7 +180,8 @@ async def doors(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Do
             monkeypatch.setitem(codes.CODES, operation.name, code)
             monkeypatch.setitem(codes.NAMES, code, operation.name)
             monkeypatch.setitem(operations.BY_CODE, code, operation)
-            monkeypatch.setitem(bodies._DECODERS, operation.name, msgspec.json.Decoder(bodies._whole(operation)))
+            bodies = Bodies(operation, what="the request", has_path=True)
+            monkeypatch.setitem(requests._BODIES, operation.name, bodies)
         door = HttpDoor("http", service, cast(Any, None), (waiting.wait, waiting.plain))
         meters = wire_meters(service)
         found = Doors(

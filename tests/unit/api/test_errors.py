@@ -45,6 +45,7 @@ STATUSES = {
     "ProtocolError": 400,
     "StaleEpoch": 400,
     "TooLarge": 413,
+    "UnknownTransferCoding": 501,
     "NotFound": 404,
     "UnknownDelay": 404,
     "UnknownGroup": 404,

@@ -10,8 +10,9 @@ from typing import Any, cast
 import grpc
 import pytest
 
+from goqueue.api.grpc import publishing
 from goqueue.api.grpc.caller import Caller
-from goqueue.api.grpc.calls import Calls
+from goqueue.api.grpc.calls import Call, Calls
 from goqueue.api.grpc.frames import Frame
 from goqueue.api.grpc.held import Held
 from goqueue.api.grpc.publishing import PublishStreams
@@ -88,9 +89,12 @@ class Door:
         self._clients: list[Client] = []
 
     def begin(self, operation: str, client: Client, **fields: Any) -> Awaitable[Any]:
+        return self.send(operation, client, getattr(pb, request_name(operation))(**fields).SerializeToString())
+
+    def send(self, operation: str, client: Client, body: bytes) -> Awaitable[Any]:
         handler = self._handlers[rpc_name(operation)]
         behaviour: Callable[..., Awaitable[Any]] = handler.unary_unary or handler.unary_stream
-        return self._serve(behaviour, getattr(pb, request_name(operation))(**fields).SerializeToString(), client)
+        return self._serve(behaviour, body, client)
 
     def subscribe(self, client: Client) -> Awaitable[Any]:
         return self._serve(SubscribeStreams(self.service, self.held).serve, None, client)
@@ -351,12 +355,13 @@ def test_what_is_no_frame_is_refused_and_a_frame_holds_nothing(tmp_path: Path) -
     async def body() -> None:
         async with opened(tmp_path) as (door, _):
             sent = pb.PublishFrame(topic="orders", messages=[pb.Message(value=b"1")])
-            frame = Frame(door.broker, 3, sent.SerializeToString())
+            frame = Frame(door.broker, 3)
+            frame.publish(sent.SerializeToString())
             assert not frame.waits
             reply = frame.answer()
             assert (reply.frame, reply.durability, reply.ranges[0].count) == (3, "written", 1)
             with pytest.raises(Exception, match="not a PublishFrame"):
-                Frame(door.broker, 0, b"\xff\xff")
+                Frame(door.broker, 0).publish(b"\xff\xff")
 
     run(body())
 
@@ -475,7 +480,9 @@ def test_an_error_about_the_producer_is_not_blamed_on_the_message(tmp_path: Path
             def refused(*values: bytes, **fields: Any) -> Any:
                 messages = [pb.Message(value=value) for value in values]
                 sent = pb.PublishFrame(messages=messages, **{**producer, **fields})
-                (error,) = Frame(door.broker, 0, sent.SerializeToString()).answer().errors
+                frame = Frame(door.broker, 0)
+                frame.publish(sent.SerializeToString())
+                (error,) = frame.answer().errors
                 return error
 
             for values in ((b"1",), (b"1", b"2")):
@@ -486,6 +493,93 @@ def test_an_error_about_the_producer_is_not_blamed_on_the_message(tmp_path: Path
             assert (error.code, error.index, error.details["index"]) == ("too_large", 1, "1")
 
     run(body())
+
+
+# --- requests of many tiny things
+
+EMPTY = {
+    "PublishBatchRequest": ("messages", "publish_batch"),
+    "PublishRequest": ("headers", "publish"),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_megabytes_of_empty_messages_are_refused_before_anything_is_made_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def decode(*_: Any) -> None:
+        raise AssertionError("it was decoded")
+
+    monkeypatch.setattr(Call, "_decode", decode)
+    field, operation = EMPTY[name]
+    tag = getattr(pb, name).DESCRIPTOR.fields_by_name[field].number << 3 | 2
+
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            request = getattr(pb, name)(topic="orders").SerializeToString() + bytes([tag, 0]) * (4 * limits.MIB)
+            with pytest.raises(Ended, match="values"):
+                await door.send(operation, Client(), request)
+            door.check_nothing_is_held()
+
+    run(body())
+
+
+def test_a_call_with_many_messages_is_answered_as_if_it_had_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TURN_S", -1.0)
+    monkeypatch.setattr(limits, "SMALL_JSON_BYTES", 100)
+
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            messages = [
+                pb.Message(value=b"%d" % number, headers=[pb.Header(name="a", value=b"b")]) for number in range(200)
+            ]
+            messages[150] = pb.Message(value=b"x" * 2_000_000)
+            reply = pb.PublishResults.FromString(
+                await door.begin("publish_batch", Client(), topic="orders", messages=messages)
+            )
+            assert [result.code for result in reply.results if result.code] == ["too_large"]
+            assert [result.offset for result in reply.results if not result.code] == list(range(199))
+            page = Client()
+            await door.begin("read_partition", page, topic="orders", partition=0, limit=500)
+            found = pb.Messages.FromString(page.written[0])
+            assert [message.value for message in found.messages] == [
+                message.value for message in messages if message is not messages[150]
+            ]
+            assert {(header.name, header.value) for message in found.messages for header in message.headers} == {
+                ("a", b"b")
+            }
+            door.check_nothing_is_held()
+
+    run(body())
+
+
+def test_a_large_frame_is_answered_in_its_place_also_when_the_door_closes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TURN_S", -1.0)
+    monkeypatch.setattr(limits, "SMALL_JSON_BYTES", 100)
+    monkeypatch.setattr(publishing, "_FEW_VALUES", 100)
+
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            client = Client()
+            serving = asyncio.ensure_future(door.publish(client))
+            small = pb.PublishFrame(topic="orders", messages=[pb.Message(value=b"x")])
+            large = pb.PublishFrame(topic="orders", messages=[pb.Message(value=b"y", ttl="1h")] * 200)
+            tiny = pb.PublishFrame(topic="orders", messages=[pb.Message()] * (limits.MAX_VALUES + 1))
+            for frame in (small, large, tiny, small, large):
+                client.requests.put_nowait(frame.SerializeToString())
+            while len(client.written) < 4:
+                await asyncio.sleep(0)
+            door.held.drain()
+            with pytest.raises(Ended, match="UNAVAILABLE"):
+                await serving
+            replies = [pb.PublishFrameReply.FromString(written) for written in client.written]
+            assert [reply.frame for reply in replies] == [0, 1, 2, 3, 4]
+            assert [sum(place.count for place in reply.ranges) for reply in replies] == [1, 200, 0, 1, 200]
+            assert [error.code for reply in replies for error in reply.errors] == ["too_large"]
 
 
 def test_who_leaves_while_it_waits_for_room_stands_in_nobody_s_way(

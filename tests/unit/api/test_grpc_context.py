@@ -117,4 +117,4 @@ def test_the_library_s_own_service_asks_nothing_of_its_context() -> None:
     (function,) = ast.parse(dedent(inspect.getsource(serve))).body
     assert isinstance(function, ast.AsyncFunctionDef)
     *_, context = function.args.args
-    assert context.arg not in [node.id for node in ast.walk(function) if isinstance(node, ast.Name)]
+    assert [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == context.arg] == []

@@ -26,6 +26,7 @@ CODES = {
     "MethodNotAllowed": "UNIMPLEMENTED",
     "OffsetOutOfRange": "OUT_OF_RANGE",
     "TooLarge": "INVALID_ARGUMENT",
+    "UnknownTransferCoding": "UNIMPLEMENTED",
     "NotFound": "NOT_FOUND",
     "UnknownOperation": "UNIMPLEMENTED",
     "UnknownTopic": "NOT_FOUND",

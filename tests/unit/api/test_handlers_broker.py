@@ -1,6 +1,7 @@
 """How the broker is: health, version, counters, the cluster."""
 
 import errno
+import gc
 from pathlib import Path
 
 from goqueue import __version__, codec
@@ -27,7 +28,7 @@ def test_a_broker_is_ready_until_it_stops_or_fails(tmp_path: Path) -> None:
 def test_checks_say_what_is_wrong(tmp_path: Path) -> None:
     async def go() -> None:
         async with served(tmp_path) as broker:
-            fine = {"storage": "ok", "partitions": "ok"}
+            fine = {"storage": "ok", "partitions": "ok", "in_flight": "ok"}
             assert await broker.call("health", verbose=True) == {"status": "ok", "checks": fine}
             await broker.call("create_topic", name="orders", num_partitions=3)
             broker.broker.topics.named("orders").slots[2] = DamagedState("x")
@@ -35,6 +36,7 @@ def test_checks_say_what_is_wrong(tmp_path: Path) -> None:
             assert (await broker.call("health", verbose=True))["checks"] == {
                 "storage": "the disk is gone",
                 "partitions": "1 cannot be opened; describe their topics to see why",
+                "in_flight": "ok",
             }
 
     run(go())
@@ -127,5 +129,18 @@ def test_the_cluster_has_one_node(tmp_path: Path) -> None:
             assert await broker.call("cluster") == {"cluster_id": broker.broker.cluster_id, "nodes": [node]}
             broker.broker.drain()
             assert (await broker.call("cluster"))["nodes"][0]["state"] == "draining"
+
+    run(go())
+
+
+def test_health_says_that_bytes_in_flight_were_not_given_back(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            assert (await broker.call("health", verbose=True))["checks"]["in_flight"] == "ok"
+            broker.broker.requests.take_anyway(77)  # and dropped
+            gc.collect()
+            broker.broker._housekeeping.reclaim()
+            found = await broker.call("health", verbose=True)
+            assert (found["status"], found["checks"]["in_flight"][:26]) == ("ok", "77 bytes were not given ba")
 
     run(go())

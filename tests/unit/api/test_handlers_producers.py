@@ -1,6 +1,7 @@
 """Producer ids as JSON."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,30 @@ def test_a_transactional_id_keeps_its_producer_and_fences_who_had_it_before(tmp_
     run(go())
 
 
+def test_an_init_that_is_sent_again_is_answered_again_and_another_program_is_told_from_it(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            job = {"transactional_id": "job", "incarnation": "one"}
+            first = await broker.call("init_producer", **job)
+            assert await broker.call("init_producer", **job) == first
+            second = await broker.call("init_producer", **job, **first)
+            assert second == {**first, "epoch": first["epoch"] + 1}
+            assert await broker.call("init_producer", **job, **first) == second
+            await broker.call("begin_transaction", **second)
+            assert await broker.call("init_producer", **job, **first) == second, "and what is open stays so"
+            assert (await broker.call("list_transactions", state="ongoing"))["total"] == 1
+            other = await broker.call("init_producer", transactional_id="job", incarnation="two")
+            known: dict[str, Any]
+            for known in ({}, first, second, other):
+                with pytest.raises(ProducerFenced, match="initialised by another program, which is producer"):
+                    await broker.call("init_producer", **job, **known)
+            with pytest.raises(ProducerFenced):
+                await broker.call("init_producer", transactional_id="job", **second)
+            assert (await broker.call("init_producer", transactional_id="job", **other))["epoch"] == 3
+
+    run(go())
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -60,9 +85,17 @@ def test_a_transactional_id_keeps_its_producer_and_fences_who_had_it_before(tmp_
         ({"transactional_id": ""}, "transactional_id"),
         ({"transactional_id": "a/b"}, "transactional_id"),
         ({"transactional_id": "a" * 256}, "transactional_id"),
+        ({"incarnation": "a"}, "incarnation, producer_id and epoch belong to a transactional_id"),
+        ({"producer_id": 1, "epoch": 0}, "incarnation, producer_id and epoch belong to a transactional_id"),
+        ({"transactional_id": "job", "producer_id": 1}, "producer_id and epoch belong together"),
+        ({"transactional_id": "job", "epoch": 0}, "producer_id and epoch belong together"),
+        ({"transactional_id": "job", "producer_id": 0, "epoch": 0}, "producer_id"),
+        ({"transactional_id": "job", "incarnation": ""}, "incarnation"),
+        ({"transactional_id": "job", "incarnation": "a" * 65}, "incarnation"),
+        ({"transactional_id": "job", "incarnation": "a b"}, "incarnation"),
     ],
 )
-def test_what_is_wrong_with_a_transactional_id_is_said(tmp_path: Path, asked: dict[str, str], said: str) -> None:
+def test_what_is_wrong_with_a_transactional_id_is_said(tmp_path: Path, asked: dict[str, Any], said: str) -> None:
     async def go() -> None:
         async with served(tmp_path) as broker:
             with pytest.raises(InvalidRequest, match=said):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, OffsetOutOfRange, Quarantined, UnknownPartition, UnknownTopic
 from goqueue.model.record import Extension, Record
 from goqueue.model.settings import LogSettings
@@ -568,5 +569,45 @@ def test_a_page_may_be_in_the_order_of_the_lanes(tmp_path: Path) -> None:
             both = texts(await broker.call("read_topic", topic="orders", order="priority"))
             assert both == [name for one in wanted for name in (one, f"{one}x")]
             assert texts(await read(broker, order="offset"))[0] == "low0"
+
+    run(go())
+
+
+# --- pages of much
+
+
+def test_a_page_is_the_same_however_little_is_translated_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=1)
+            fill(broker, 200)
+            for fields in ({}, {"limit": 150}, {"limit": 1000, "max_bytes": 3000}, {"offset": 7, "limit": 90}):
+                whole = await read(broker, **fields)
+                with monkeypatch.context() as patch:
+                    patch.setattr(limits, "READ_AT_ONCE_BYTES", 200)
+                    patch.setattr(limits, "TURN_S", -1.0)
+                    assert await read(broker, **fields) == whole
+
+    run(go())
+
+
+def test_a_page_ends_where_its_messages_have_very_many_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_READ_HEADERS", 1000)
+    monkeypatch.setattr(limits, "READ_AT_ONCE_BYTES", 2500)
+
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=1)
+            for number in range(10):  # as a log may have them that was written before headers were bounded
+                put(broker, Record(value=str(number).encode(), headers=tuple([("h", b"v")] * 400)))
+            page = await read(broker)
+            assert (texts(page), page["next_offset"]) == (["0", "1", "2"], 3)
+            found = texts(page)
+            while page["messages"]:
+                page = await read(broker, offset=page["next_offset"])
+                found += texts(page)
+            assert found == [str(number) for number in range(10)]
 
     run(go())

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from goqueue.api.bodies import Bodies
 from goqueue.api.operations import BY_NAME
 from goqueue.api.refusals import HINTS, OTHER_HINTS, refuse, unreadable
-from goqueue.api.wire import bodies
 from goqueue.model.errors import InvalidRequest
 from goqueue.wire import shapes
 
@@ -177,7 +177,7 @@ def test_half_a_character_is_called_so(text: str) -> None:
             msgspec.json.decode(body.encode(), type=shapes.Publish)
         said = str(unreadable("the body", body.encode(), caught.value))
         with pytest.raises(InvalidRequest, match="the request has text that is not valid Unicode"):
-            bodies.decode(BY_NAME["publish"], body.encode())
+            Bodies(BY_NAME["publish"], what="the request").decode(body.encode())
         assert said.startswith("the body has text that is not valid Unicode: an escape like \\ud800 is half of a char")
 
 

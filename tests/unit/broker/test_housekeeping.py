@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from goqueue.model.topic import CleanupPolicy, TopicSettings
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.loop import run, turns
 from tests.support.moved_time import run_timed
-from tests.unit.broker.brokers import T0, block, messages, parts, topic_directory, values
+from tests.unit.broker.brokers import T0, block, messages, opened, parts, topic_directory, values
 from tests.unit.broker.consumers import consuming
 
 HOUR_MS = 3600 * 1000
@@ -29,6 +30,28 @@ def put(partition: Partition, text: str, *, now: int = T0, key: bytes | None = N
 def seal(partition: Partition) -> None:
     partition.log.roll()
     partition.log.sync()
+
+
+# --- bytes in flight
+
+
+def test_what_nobody_gave_back_is_free_again_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def go() -> None:
+        async with opened(tmp_path) as broker:
+            kept, lost = broker.replies.take_anyway(5), broker.replies.take_anyway(7)
+            del lost
+            gc.collect()
+            assert broker.replies.held == 12
+            broker._housekeeping.reclaim()
+            assert (broker.replies.held, broker.replies.lost, kept.size) == (5, 7, 5)
+            (said,) = [record for record in caplog.records if "not given back" in record.getMessage()]
+            assert said.levelname == "ERROR"
+            caplog.clear()
+            broker._housekeeping.reclaim()
+            assert caplog.records == []
+            kept.give()
+
+    run(go())
 
 
 # --- ticks

@@ -239,6 +239,20 @@ def test_a_message_larger_than_the_topic_allows_is_refused(tmp_path: Path) -> No
     publishing(tmp_path, scenario, TopicSettings(max_message_bytes=100))
 
 
+def test_a_message_with_more_headers_than_it_may_have_is_refused_by_its_index(tmp_path: Path) -> None:
+    def scenario(to: Publishing) -> None:
+        many = tuple([("h", b"v")] * limits.MAX_HEADERS)
+        for index, records in enumerate(([], [Record(value=b"a")], [Record(value=b"a"), Record(headers=many)])):
+            with pytest.raises(TooLarge, match="a message has 1001 headers; it may have 1000") as refused:
+                to.publish(block(*records, Record(value=b"x", headers=(*many, ("one", b"more")))))
+            assert refused.value.index == index
+        assert to.values() == []
+        to.publish(block(Record(value=b"x", headers=many)))
+        assert to.values() == ["x"]
+
+    publishing(tmp_path, scenario)
+
+
 def test_the_message_that_is_too_large_is_named_by_its_index(tmp_path: Path) -> None:
     def scenario(to: Publishing) -> None:
         with pytest.raises(TooLarge) as caught:
@@ -613,7 +627,7 @@ def test_a_topic_deleted_meanwhile_is_not_answered_as_durable(tmp_path: Path) ->
         async with parts(tmp_path, disk=disk) as rig:
             to = Publishing(rig, await rig.create("orders", 1, TopicSettings(fsync=Fsync.NONE)))
             receipt = to.publish(messages("a"))
-            waits = Receipt(receipt.placed, Acks.ALL, Durability.DURABLE, receipt.log, 1)
+            waits = Receipt(receipt.placed, Acks.ALL, Durability.DURABLE, receipt.log, 1, T0)
             waiting = asyncio.ensure_future(waits.safe())
             await turns()
             assert not waiting.done()

@@ -70,7 +70,7 @@ def bounds(selection: Selection) -> tuple[object, ...]:
 
 
 def findings(survey: Survey) -> tuple[object, ...]:
-    return (survey.count, survey.flags, survey.fields, survey.largest, survey.end, survey.problem)
+    return (survey.count, survey.flags, survey.fields, survey.largest, survey.headers, survey.end, survey.problem)
 
 
 def takings(picked: Picked) -> tuple[object, ...]:

@@ -64,6 +64,20 @@ def test_relative_times_are_resolved_and_never_overflow(
     assert codec.decode(block) == stamped(records, offset=0, timestamp=1_000)
 
 
+@pytest.mark.parametrize(("deliver_at", "expires_at"), [(-10, -100), (-10, None), (None, -100), (50, -100)])
+def test_relative_times_count_from_what_the_clock_shows_and_append_times_do_not(
+    codec: ModuleType, deliver_at: int | None, expires_at: int | None
+) -> None:
+    """The clock was ahead when the record before was appended: a time may lie before the append time."""
+    block = codec.encode([Record(extension=Extension(deliver_at=deliver_at, expires_at=expires_at, transaction=1))])
+    scan = codec.stamp(block, offset=0, timestamp=9_000, now=1_000)
+    (record,) = codec.decode(block)
+    due = {None: None, -10: 1_010, 50: 50}[deliver_at]
+    assert (record.timestamp, list(scan.timestamps)) == (9_000, [9_000])
+    expires = None if expires_at is None else max(due or 0, 1_000) + 100
+    assert record.extension == Extension(deliver_at=due, expires_at=expires, transaction=1)
+
+
 def test_stamping_twice_resolves_relative_times_once(codec: ModuleType) -> None:
     block = codec.encode([Record(extension=Extension(deliver_at=-10, expires_at=-100))])
     codec.stamp(block, offset=0, timestamp=1_000)
@@ -146,6 +160,8 @@ def test_a_read_only_block_cannot_be_stamped(codec: ModuleType) -> None:
         {"offset": 2**62},
         {"timestamp": -1},
         {"timestamp": 2**80},
+        {"now": -1},
+        {"now": 2**62},
         {"producer": Producer(2**63, 0, 0)},
         {"producer": Producer(0, 2**15, 0)},
         {"producer": Producer(0, 0, -1)},

@@ -29,6 +29,7 @@ CODES = {
     "ProtocolError": "protocol_error",
     "StaleEpoch": "stale_epoch",
     "TooLarge": "too_large",
+    "UnknownTransferCoding": "unknown_transfer_coding",
     "NotFound": "not_found",
     "UnknownDelay": "unknown_delay",
     "UnknownGroup": "unknown_group",

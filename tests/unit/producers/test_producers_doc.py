@@ -22,7 +22,12 @@ def section(heading: str) -> str:
 
 @pytest.mark.parametrize(
     ("heading", "layout"),
-    [("The saved table", sequences.HEAD), ("A producer", sequences.PRODUCER), ("A run", sequences.RUN)],
+    [
+        ("The saved table", sequences.HEAD),
+        ("A producer", sequences.PRODUCER),
+        ("A run", sequences.RUN),
+        ("The damage", sequences.LOST),
+    ],
 )
 def test_a_layout_table_names_every_field_of_its_struct(heading: str, layout: struct.Struct) -> None:
     found = re.findall(r"^\| ([a-z ]+) \| (\d+) \|\s*(\d*)\s*\|", section(heading), re.MULTILINE)
@@ -54,7 +59,8 @@ def test_the_page_states_the_constants() -> None:
         f"idle for {views.KEPT_IDLE_MS // HOUR_MS}\nhours",
         f"the view `{views.ProducerViews.name}`",
         f"one byte, {views.COMPLETE} if",
-        f"| version | 0 | 2 | {sequences.VERSION} |",
+        f"| version | 0 | 2 | {sequences.UNDAMAGED_VERSION}, or {sequences.VERSION} ",
+        f"the newest {limits.REMEMBERED_DAMAGE} damaged ranges",
     ):
         assert text in PAGE, text
 

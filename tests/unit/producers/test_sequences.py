@@ -373,7 +373,104 @@ def test_tables_are_equal_when_they_forget_in_the_same_order() -> None:
     assert one != object()
 
 
+# --- damage
+
+
+def damaged(found: ProducerTable, *ranges: tuple[int, int]) -> ProducerTable:
+    for first, next_offset in ranges:
+        found.lose(first, next_offset)
+    return found
+
+
+def test_a_gap_that_fits_into_damage_behind_the_last_run_is_believed() -> None:
+    found = damaged(table(run(0, 0, 2)), (2, 4))
+    for sequence, missing in ((2, 0), (3, 1), (4, 2)):
+        verdict = found.check(Producer(1, 0, sequence), 1)
+        assert (verdict.known, verdict.missing) == ((), missing)
+    with pytest.raises(OutOfSequence, match="sends sequence 5 where 2 comes next"):
+        ask(found, 5, 1)
+
+
+def test_damage_before_the_last_run_explains_no_gap_after_it() -> None:
+    found = damaged(table(run(0, 0, 2)), (2, 4))
+    found.add(run(2, 4, 1))
+    with pytest.raises(OutOfSequence):
+        ask(found, 4, 1)
+
+
+def test_a_new_epoch_may_have_begun_in_the_damage() -> None:
+    found = damaged(table(run(0, 0, 2)), (2, 4))
+    assert found.check(Producer(1, 1, 2), 1).missing == 2
+    with pytest.raises(OutOfSequence):
+        ask(found, 3, 1, epoch=1)
+
+
+def test_what_is_damaged_between_two_runs_and_fills_the_gap_is_recognised_when_it_comes_again() -> None:
+    found = damaged(table(run(0, 0, 2)), (2, 3), (5, 6))
+    found.add(run(4, 7, 2))
+    assert ask(found, 0, 6) == [(0, 3), (5, 1), (7, 2)]
+
+
+def test_damage_that_may_be_somebody_elses_is_nobodys() -> None:
+    """The gap is believed; but nobody can say that what is missing was stored, if it comes after all."""
+    found = damaged(table(run(0, 0, 2)), (2, 4))
+    found.add(run(3, 4, 2))
+    assert ask(found, 3, 2) == [(4, 2)]
+    with pytest.raises(OutOfSequence, match="too long ago"):
+        ask(found, 2, 1)
+
+
+def test_the_brokers_own_producers_go_on_behind_any_gap() -> None:
+    own = limits.OWN_PRODUCERS
+    found = table(run(0, 0, 2, producer=own))
+    verdict = found.check(Producer(own, 0, 7), 1)
+    assert (verdict.known, verdict.missing) == ((), 5)
+
+
+def test_whatever_the_brokers_own_producers_repeat_was_published() -> None:
+    own = limits.OWN_PRODUCERS
+    found = table(run(0, 0, 2, producer=own), run(5, 40, 2, producer=own))
+    assert ask(found, 0, 3, producer=own) == [(37, 3)], "somewhere there, or before"
+    assert ask(found, 4, 5, producer=own) == [(39, 1), (40, 2)], "and two that are new"
+
+
+def test_tables_that_are_put_together_explain_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = damaged(table(run(0, 0, 2)), (2, 3))
+    whole.add(run(3, 3, 2))
+    whole.lose(5, 6)
+    merged, later = damaged(table(run(0, 0, 2)), (2, 3)), damaged(table(run(3, 3, 2)), (5, 6))
+    merged.merge(later)
+    assert merged == whole
+    assert ProducerTable.from_bytes(whole.to_bytes()) == whole
+    assert merged.check(Producer(1, 0, 6), 1).missing == 1
+
+
+def test_of_much_damage_the_newest_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REMEMBERED_DAMAGE", 2)
+    found = damaged(table(run(0, 0, 1)), (1, 2), (3, 4), (5, 6))
+    assert found.check(Producer(1, 0, 3), 1).missing == 2
+    with pytest.raises(OutOfSequence):
+        ask(found, 4, 1)
+
+
 # --- bytes
+
+DAMAGED = bytes.fromhex(
+    "0002 0000000000000002 00000001"
+    "0000000000000001 0000 00000002 0000018bcfe56800 01"
+    "0000000000000000 00000002"
+    "0001"  # how many damaged ranges
+    "0000000000000002 00000003".replace(" ", "")  # first offset, count
+)
+
+
+def test_the_bytes_of_a_table_that_knows_of_damage_are_the_golden_ones() -> None:
+    found = damaged(table(run(0, 0, 2)), (2, 5))
+    assert found.to_bytes() == DAMAGED
+    assert ProducerTable.from_bytes(DAMAGED) == found
+    for size in range(len(DAMAGED)):
+        with pytest.raises(ValueError, match="a producer table"):
+            ProducerTable.from_bytes(DAMAGED[:size])
 
 
 def test_the_bytes_are_the_golden_ones() -> None:
@@ -396,13 +493,13 @@ def test_every_shorter_or_longer_table_is_refused() -> None:
     for size in range(len(GOLDEN)):
         with pytest.raises(ValueError, match="a producer table"):
             ProducerTable.from_bytes(GOLDEN[:size])
-    with pytest.raises(ValueError, match="goes on after its last producer"):
+    with pytest.raises(ValueError, match="goes on after its end"):
         ProducerTable.from_bytes(GOLDEN + b"\0")
 
 
 def test_another_version_is_refused_by_its_number() -> None:
-    with pytest.raises(ValueError, match="a producer table of version 2; this GoQueue reads 1"):
-        ProducerTable.from_bytes(b"\0\2" + GOLDEN[2:])
+    with pytest.raises(ValueError, match="a producer table of version 3; this GoQueue reads 1 and 2"):
+        ProducerTable.from_bytes(b"\0\3" + GOLDEN[2:])
 
 
 def changed(position: int, data: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from pyroaring import BitMap64
 
@@ -24,8 +25,9 @@ from goqueue.delivery.commands import (
 from goqueue.delivery.records import HeldDeath, Reason
 from goqueue.groups.group import Part
 from goqueue.model.dead_letters import DeadLetter, pack_dead_letter
+from goqueue.model.limits import OWN_PRODUCERS
 from goqueue.model.names import GroupNumber, TopicId
-from goqueue.model.record import Extension, Record
+from goqueue.model.record import Extension, Producer, Record
 from goqueue.model.topic import Backoff
 from sim.checkers import (
     Violation,
@@ -263,7 +265,12 @@ def letter(offset: int, value: int) -> Record:
         published_at=0,
         died_at=0,
     )
-    return Record(value=b"%d" % value, extension=Extension(blob=pack_dead_letter(story)))
+    return numbered(Record(value=b"%d" % value, extension=Extension(blob=pack_dead_letter(story))), offset)
+
+
+def numbered(record: Record, number: int) -> Record:
+    extension = msgspec.structs.replace(record.extension or Extension(), producer=Producer(OWN_PRODUCERS, 0, number))
+    return msgspec.structs.replace(record, extension=extension)
 
 
 def with_two_dead() -> Ledger:
@@ -282,6 +289,18 @@ def test_the_log_of_dead_letters_is_what_died_in_order() -> None:
             letters.check_log(ledger, PART, wrong, 0)
 
 
+def test_only_damage_takes_letters_away() -> None:
+    ledger = with_two_dead()
+    letters.check_log(ledger, PART, [letter(0, 1)], 2, damaged=1)
+    letters.check_log(ledger, PART, [letter(1, 2)], 0, damaged=1)
+    letters.check_log(ledger, PART, [], 2, damaged=2)
+    for wrong in ([letter(1, 2), letter(0, 1)], [letter(1, 2)] * 2):
+        with pytest.raises(Violation, match="each there once"):
+            letters.check_log(ledger, PART, wrong, 2, damaged=2)
+    with pytest.raises(Violation, match="letters"):
+        letters.check_log(ledger, PART, [], 2, damaged=1)
+
+
 def test_nothing_is_buried_before_it_is_written() -> None:
     with pytest.raises(Violation, match="2 are buried"):
         letters.check_log(with_two_dead(), PART, [letter(0, 1)], 2)
@@ -289,7 +308,7 @@ def test_nothing_is_buried_before_it_is_written() -> None:
 
 def test_a_letter_without_its_message_is_right_only_if_that_is_gone() -> None:
     ledger = with_two_dead()
-    gone = Record(key=b"gone", control=True)
+    gone = numbered(Record(key=b"gone", control=True), 0)
     with pytest.raises(Violation, match="letters"):
         letters.check_log(ledger, PART, [gone], 0)
     ledger.retain(PART, 1)

@@ -90,6 +90,9 @@ class Count:
     def __init__(self, count: int = 0) -> None:
         self.count = count
 
+    def on_damage(self, first: int, next_offset: int) -> None:
+        pass
+
     def on_append(self, block: Buffer, scan: Scan) -> None:
         self.count += len(scan)
 

@@ -31,6 +31,9 @@ class Known:
         self.inherited = inherited
         self.own: set[int] = set()
 
+    def on_damage(self, first: int, next_offset: int) -> None:
+        pass
+
     def on_append(self, block: Buffer, scan: Scan) -> None:
         self.own.update(scan.offsets)
         if Known.breaks:

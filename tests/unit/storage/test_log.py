@@ -255,6 +255,9 @@ class Tally:
     def __init__(self) -> None:
         self.count = 0
 
+    def on_damage(self, first: int, next_offset: int) -> None:
+        pass
+
     def on_append(self, block: Buffer, scan: Scan) -> None:
         if Tally.broken:
             raise ValueError("a bug in a view")

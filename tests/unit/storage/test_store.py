@@ -192,6 +192,9 @@ class Total:
     def __init__(self, total: int = 0) -> None:
         self.total = total
 
+    def on_damage(self, first: int, next_offset: int) -> None:
+        pass
+
     def on_append(self, block: Buffer, scan: Scan) -> None:
         self.total += scan.end
 

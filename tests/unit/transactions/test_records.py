@@ -33,7 +33,10 @@ PART = "91 92 cf8000000000000005 03"
 # What is in a log one day must be readable for good: a line may be added here, never changed.
 GOLDEN: dict[str, Event] = {
     "92 01 cd03e9": NumbersReserved(1001),
-    f"96 02 a36a6f62 07 02 cdea60 {AT}": Identified("job", 7, 2, 60_000, NOW),
+    f"9a 02 a36a6f62 07 02 cdea60 {AT} a0 00 00 90": Identified("job", 7, 2, 60_000, NOW),
+    f"9a 02 a36a6f62 07 02 cdea60 {AT} a461316232 07 01 91 a463336434": Identified(
+        "job", 7, 2, 60_000, NOW, "a1b2", 7, 1, ("c3d4",)
+    ),
     f"98 03 11 07 02 a36a6f62 a46c6f6164 {AT} cdea60": Begun(17, 7, 2, "job", "load", NOW, 60_000),
     f"96 04 91 11 {PART} {AT} a0 00": CommitDecided((17,), HERE, NOW),
     f"96 04 92 11 12 {PART} {AT} a46c6f6164 05": CommitDecided((17, 18), HERE, NOW, "load", 5),
@@ -48,6 +51,17 @@ GOLDEN: dict[str, Event] = {
     "93 0b a46c6f6164 05": Token("load", 5),
     "92 0c 07": Spent(7),
 }
+
+
+# As earlier versions wrote them: without the fields that came later.
+EARLIER: dict[str, Event] = {
+    f"96 02 a36a6f62 07 02 cdea60 {AT}": Identified("job", 7, 2, 60_000, NOW),
+}
+
+
+@pytest.mark.parametrize(("encoded", "event"), EARLIER.items(), ids=lambda given: type(given).__name__)
+def test_what_earlier_versions_wrote_is_read_as_it_is(encoded: str, event: Event) -> None:
+    assert records.decode(bytes.fromhex(encoded)) == event
 
 
 @pytest.mark.parametrize(("encoded", "event"), GOLDEN.items(), ids=lambda given: type(given).__name__)

@@ -88,6 +88,8 @@ def test_the_page_states_the_constants() -> None:
         f"| names of tokens | the last {limits.MAX_TOKENS} that were used |",
         f"| ended transactions that are remembered | {limits.TRANSACTIONS_REMEMBERED} |",
         f"| bytes of a transactional id, or a name | {limits.MAX_TRANSACTIONAL_ID} |",
+        f"| bytes of an incarnation | {limits.MAX_INCARNATION} |",
+        f"remembered, for each transactional id | {limits.FENCED_REMEMBERED} |",
         f"silent for {show_duration(limits.PRODUCER_SESSION_MS)} is shown so",
     ):
         assert stated in text, stated

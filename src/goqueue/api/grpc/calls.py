@@ -18,14 +18,15 @@ from goqueue.api.grpc.caller import Caller, Context
 from goqueue.api.grpc.failures import Handler, refuse, refuse_bug
 from goqueue.api.grpc.held import Held, forget, log
 from goqueue.api.grpc.schema import request_name, rpc_name
-from goqueue.api.grpc.translating import pb, read_request, write_reply
+from goqueue.api.grpc.translating import pb, read_request, write_in_turns
+from goqueue.api.grpc.weighing import count_values
 from goqueue.api.operations import OPERATIONS, Operation
 from goqueue.api.service import Service
 from goqueue.broker.admission import NOTHING, Admission, Ticket
 from goqueue.broker.broker import Broker
 from goqueue.model import limits
 from goqueue.model.errors import Busy, GoQueueError, InvalidRequest
-from goqueue.wire.shapes import Reply
+from goqueue.wire.shapes import Reply, Request
 
 T = TypeVar("T")
 
@@ -109,7 +110,11 @@ class Call:
         operation.check_size(body)
         counted = count(self._broker, body)
         try:
-            request, path = read_request(operation, self._decode(body))
+            if len(body) <= limits.SMALL_JSON_BYTES:
+                request, path = read_request(operation, self._decode(body))
+            else:
+                counted = counted.plus(await self._weigh(body))
+                request, path = await self._read_large(body)
             if operation.park is not None:
                 counted.give()
                 body = b""  # nothing of it is needed any more
@@ -128,6 +133,20 @@ class Call:
             self._room.give()
             self._undo(reply)
         return reply
+
+    async def _weigh(self, body: bytes) -> Ticket:
+        """What it costs beside its bytes; refused if it has more values than it may."""
+        operation = self._operation
+        async with self._service.turns.turn():
+            values = count_values(request_name(operation.name), body, operation.request_values)
+            return self._broker.requests.take_anyway(operation.weigh(values))
+
+    async def _read_large(self, body: bytes) -> tuple[Request, dict[str, Any]]:
+        turns = self._service.turns
+        async with turns.turn():
+            message = self._decode(body)
+        async with turns.turn():
+            return read_request(self._operation, message)
 
     def _decode(self, body: bytes) -> Any:
         name = request_name(self._operation.name)
@@ -156,10 +175,11 @@ class Call:
 
     async def deliver(self, caller: Caller, reply: Reply) -> Any:
         """To be returned, or written already."""
+        turns = self._service.turns
         if not writes(self._operation):
-            return write_reply(reply).SerializeToString()
+            return (await write_in_turns(turns, reply)).SerializeToString()
         try:
-            message = write_reply(reply)
+            message = await write_in_turns(turns, reply)
         except BaseException:
             self._room.give()
             self._undo(reply)

@@ -1,11 +1,12 @@
-"""A frame of PublishStream on its way: to records, to one block per partition, to the broker, to a compact answer.
+"""A frame of PublishStream on its way: to records, to blocks by partition, to the broker, to a compact answer.
 
 What publish_batch does, with the same broker functions, in three ways. If all messages have value, key and partition
 at most, the codec makes blocks out of protobuf's bytes. Else what most messages have goes from protobuf's objects into
-records, and what is rare takes the long way through the shapes. Up to the append nothing waits: frames of a stream keep
-their order.
+records, and what is rare takes the long way through the shapes. A frame that has little is published in one piece; a
+large one takes turns with others.
 """
 
+import asyncio
 from collections.abc import Iterator
 from time import perf_counter
 from typing import Any, Final
@@ -19,6 +20,7 @@ from goqueue.api.grpc.failures import refusal
 from goqueue.api.grpc.translating import check_known, pb, read_message
 from goqueue.api.handlers.publishing import Batch, Made, Sent, to_record
 from goqueue.api.refusals import refuse
+from goqueue.api.turns import Turns, exhaust
 from goqueue.broker.broker import Broker
 from goqueue.broker.topic import OpenTopic
 from goqueue.model import limits
@@ -41,15 +43,14 @@ Headers = tuple[tuple[str, bytes], ...]
 
 
 class Frame:
-    """Make one, which publishes it; then wait for its `answer`."""
+    """Publish it, which raises for what is no frame at all; other refusals are in its `answer`."""
 
     __slots__ = (
-        "_acks", "_batch", "_begun", "_broker", "_count", "_failure", "_producer", "_sent", "_topic", "number",
+        "_acks", "_batch", "_begun", "_broker", "_count", "_failure", "_producer", "_sent", "_topic", "_work", "number",
         "outcome",
     )  # fmt: skip
 
-    def __init__(self, broker: Broker, number: int, body: bytes) -> None:
-        """Refusals do not raise: they are in the answer. Only what is no frame at all does."""
+    def __init__(self, broker: Broker, number: int) -> None:
         self._begun = perf_counter()
         self._broker = broker
         self.number = number
@@ -61,18 +62,37 @@ class Frame:
         self._count = 0
         self._topic: OpenTopic | None = None
         self._producer: Producer | None = None
-        try:
-            frame = pb.PublishFrame.FromString(body)
-        except DecodeError:
-            raise InvalidRequest("what was sent is not a PublishFrame of protobuf") from None
-        try:
-            self._publish(frame, body)
-        except GoQueueError as error:
-            self._fail(error)
+        self._work: asyncio.Task[None] | None = None
 
     # --- publishing
 
-    def _publish(self, frame: Any, body: bytes) -> None:
+    def publish(self, body: bytes) -> None:
+        """Without a pause."""
+        frame = _decode(body)
+        try:
+            exhaust(self._steps(frame, body))
+        except GoQueueError as error:
+            self._fail(error)
+
+    async def publish_in_turns(self, turns: Turns, body: bytes) -> None:
+        """With pauses in which others get their turns."""
+        async with turns.turn():
+            frame = _decode(body)
+        try:
+            await turns.take(self._steps(frame, body))
+        except GoQueueError as error:
+            self._fail(error)
+
+    def wait_for(self, publishing: "asyncio.Task[None]") -> None:
+        """Its answer does."""
+        self._work = publishing
+
+    def refuse(self, error: GoQueueError) -> None:
+        """Instead of publishing it."""
+        self._fail(error)
+
+    def _steps(self, frame: Any, body: bytes) -> Iterator[None]:
+        """None of them waits."""
         self._broker.check()
         check_known(frame)
         self._acks, self._producer = _acks(frame), _producer(frame)
@@ -101,10 +121,12 @@ class Frame:
             max_bytes=_small(topic.meta.settings.max_message_bytes),
             numbered=self._producer is not None,
         )
+        yield
         if blocks is None:
-            batch.publish(self._made(frame.messages, batch), given)
+            yield from batch.sort(self._made(frame.messages, batch), given)
+            yield from batch.append()
         else:
-            batch.publish_blocks(blocks)
+            yield from batch.append_blocks(blocks)
 
     def _made(self, messages: Any, batch: Batch) -> Iterator[Made]:
         """The good messages; the others are refused."""
@@ -128,10 +150,12 @@ class Frame:
     @property
     def waits(self) -> bool:
         """Whether the answer has to wait for something."""
-        return any(sent.receipt.durable_at is not None for sent in self._sent)
+        return self._work is not None or any(sent.receipt.durable_at is not None for sent in self._sent)
 
     async def safe(self) -> None:
         """Until the answer may go out."""
+        if self._work is not None:
+            await asyncio.shield(self._work)
         try:
             if self._batch is not None:
                 await self._batch.safe()
@@ -181,6 +205,13 @@ class Frame:
         return places
 
 
+def _decode(body: bytes) -> Any:
+    try:
+        return pb.PublishFrame.FromString(body)
+    except DecodeError:
+        raise InvalidRequest("what was sent is not a PublishFrame of protobuf") from None
+
+
 def _small(limit: int) -> int:
     """Up to this size neither a message nor a part of it can be too large."""
     return min(limit, limits.MAX_KEY_BYTES, limits.MAX_HEADERS_BYTES)
@@ -203,7 +234,7 @@ def _usual(message: Any, small: int, extension: Extension | None) -> Record | No
     found = message.headers
     headers = tuple([(header.name, header.value) for header in found]) if found else ()
     size = len(value) + (len(key) if key else 0) + (_size_of(headers) if headers else 0)
-    if size > small or len(UnknownFieldSet(message)):
+    if size > small or len(headers) > limits.MAX_HEADERS or len(UnknownFieldSet(message)):
         return None
     return Record(0, 0, key, value, lane, headers, extension)
 

@@ -87,6 +87,7 @@ class Held:
         budget = self._budgets.get(peer)
         if budget is None:
             budget = self._budgets[peer] = Admission(limits.MAX_CONNECTION_BYTES)
+        budget.reclaim()
         return Caller(context, budget)
 
     async def take(self, budget: Admission, size: int) -> Ticket:

@@ -1,7 +1,7 @@
 """PublishStream: frames are published as they come and answered in their order, many under way at a time.
 
-A frame is worked on without a pause, so it never waits for room: that would only hold its bytes for longer. So many
-frames may wait for their answers; while a client does not take its answers nothing more is read from it.
+A frame never waits for room: that would only hold its bytes for longer. So many frames may wait for their answers;
+while a client does not take its answers nothing more is read from it.
 """
 
 import asyncio
@@ -15,11 +15,15 @@ from goqueue.api.grpc.failures import refuse, refuse_bug
 from goqueue.api.grpc.frames import Frame
 from goqueue.api.grpc.held import Held, log
 from goqueue.api.grpc.streams import PUBLISH
+from goqueue.api.grpc.weighing import count_values
 from goqueue.api.service import Service
 from goqueue.model import limits
-from goqueue.model.errors import Draining, GoQueueError
+from goqueue.model.errors import Draining, GoQueueError, TooLarge
 
 _END: Final = None
+_FRAME: Final = "PublishFrame"
+_FEW_VALUES: Final = 5000
+"""Fields of a frame that is published without a pause."""
 
 
 class PublishStreams:
@@ -71,6 +75,7 @@ class _PublishStream:
         self._broker = service.broker
         self._meters = service.requests.meters(DOOR, "publish_batch")
         self._caller = caller
+        self._turns = service.turns
         self._answers: asyncio.Queue[Frame | None] = asyncio.Queue(limits.GRPC_PENDING_FRAMES)
         self._last: Frame | None = None
         """Published, and not among the answers yet."""
@@ -82,16 +87,33 @@ class _PublishStream:
             body = await self._caller.read()
             if body is grpc.aio.EOF:
                 break
-            counted = broker.requests.take_anyway(len(body))
-            try:
-                frame = Frame(broker, number, body)
-            finally:
-                counted.give()
-            del body
+            frame = Frame(broker, number)
             number += 1
+            await self._publish(frame, body)
+            del body
             self._last = frame
             await answers.put(frame)
             self._last = None
+
+    async def _publish(self, frame: Frame, body: bytes) -> None:
+        """What is small without a pause. What is large is published to its end, also when the stream ends meanwhile."""
+        requests = self._broker.requests
+        values = 0 if len(body) <= limits.SMALL_JSON_BYTES else count_values(_FRAME, body, limits.MAX_VALUES)
+        counted = requests.take_anyway(len(body) + values * limits.VALUE_BYTES)
+        try:
+            if values > limits.MAX_VALUES:
+                frame.refuse(
+                    TooLarge(f"a frame has at most {limits.MAX_VALUES} fields in all; send fewer messages in it")
+                )
+            elif values <= _FEW_VALUES and len(body) <= limits.APPENDED_AT_ONCE_BYTES:
+                frame.publish(body)
+            else:
+                publishing = self._held.begin(frame.publish_in_turns(self._turns, body))
+                frame.wait_for(publishing)
+                self._last = frame
+                await asyncio.shield(publishing)
+        finally:
+            counted.give()
 
     async def end(self) -> None:
         """No more frames. That of a read that was cut short is answered too."""

@@ -19,7 +19,7 @@ from goqueue.api.grpc.calls import DOOR, count
 from goqueue.api.grpc.failures import refusal
 from goqueue.api.grpc.held import Held, log
 from goqueue.api.grpc.streams import COMPOSED_OF, SUBSCRIBE
-from goqueue.api.grpc.translating import check_known, fitting, pb, read_request, write_reply
+from goqueue.api.grpc.translating import check_known, fitting, pb, read_request, write_in_turns, write_reply
 from goqueue.api.operations import BY_NAME, Operation
 from goqueue.api.refusals import refuse
 from goqueue.api.service import Service
@@ -254,7 +254,7 @@ class SubscribeStream:
         self._credit -= len(reply.messages)
         try:
             async with self._writing:
-                message = pb.SubscribeReply(batch=write_reply(reply))
+                message = pb.SubscribeReply(batch=await write_in_turns(self._service.turns, reply))
                 await self._held.write(self._caller, message, room=self._room.hand_over())
         except BaseException:
             self._credit += len(reply.messages)

@@ -31,10 +31,12 @@ from goqueue.api.grpc.schema import (
     request_name,
 )
 from goqueue.api.grpc.streams import SCHEMA
-from goqueue.api.operations import Operation
+from goqueue.api.later import Later, Reader, fields_of
+from goqueue.api.operations import OPERATIONS, Operation
 from goqueue.api.refusals import refuse
+from goqueue.api.turns import FEW, Turns, in_turns
 from goqueue.model import limits
-from goqueue.model.errors import InvalidRequest
+from goqueue.model.errors import InvalidRequest, TooLarge
 from goqueue.wire.shapes import Poll, Reply, Request
 
 pb: Final[Any] = import_module("goqueue.api.grpc.generated.goqueue_pb2")
@@ -44,6 +46,9 @@ T = TypeVar("T", bound=Request)
 
 Converter = Callable[[Any], Any]
 
+_LATER: Final = {
+    request_name(operation.name): operation.later for operation in OPERATIONS if operation.later is not None
+}
 _SCALARS: Final = frozenset(("bool", "bytes", "double", "int32", "int64", "string"))
 _NUMBERS: Final = {str(number): number for number in range(10)}
 """In JSON they would be no text."""
@@ -57,10 +62,40 @@ def read_request(operation: Operation, message: Any) -> tuple[Request, dict[str,
         del fields[name]
     unbounded = "max_bytes" in operation.request.__struct_fields__ and "max_bytes" not in fields
     try:
-        request = msgspec.convert(fields, operation.request)
+        if operation.later is None:
+            request = msgspec.convert(fields, operation.request)
+        else:
+            request = _LISTS[operation.name].convert(fields)
     except msgspec.ValidationError as error:
         raise refuse(error, operation.request) from None
     return fitting(request, limits.GRPC_READ_BYTES) if unbounded else request, path
+
+
+class _List:
+    """Makes requests for an operation that has a list to be read later."""
+
+    def __init__(self, operation: Operation, later: str) -> None:
+        self._request = operation.request
+        self._name = later
+        self._reader = Reader(operation.request, later)
+        self._shape = msgspec.defstruct(
+            f"{operation.name}_message",
+            fields_of(operation.request, later, Any),
+            kw_only=True,
+            forbid_unknown_fields=True,
+        )
+
+    def convert(self, fields: dict[str, Any]) -> Any:
+        items = fields.get(self._name, ())
+        if items:
+            fields[self._name] = [None] * len(items)
+        found = msgspec.convert(fields, self._shape)
+        own = {name: getattr(found, name) for name in self._request.__struct_fields__}
+        own[self._name] = Later(items, self._read)
+        return self._request(**own)
+
+    def _read(self, number: int, message: Any) -> Any:
+        return self._reader.from_values(number, read_message(message))
 
 
 def fitting(request: T, max_bytes: int) -> T:
@@ -79,6 +114,19 @@ def read_message(message: Any) -> Any:
 def write_reply(reply: Reply) -> Any:
     """The message that a reply is here."""
     return _WRITERS[message_name(type(reply))](reply)
+
+
+async def write_in_turns(turns: Turns, reply: Reply) -> Any:
+    """The same, and others get their turns while long lists in it are written."""
+    lists = {name: one for name, one in _LONG.get(type(reply), {}).items() if len(getattr(reply, name) or ()) > FEW}
+    if not lists:
+        return write_reply(reply)
+    made = {name: await in_turns(turns, getattr(reply, name), one) for name, one in lists.items()}
+    async with turns.turn():
+        message = write_reply(msgspec.structs.replace(reply, **{name: [] for name in lists}))
+        for name, entries in made.items():
+            getattr(message, name).extend(entries)
+        return message
 
 
 def check_known(message: Any) -> None:
@@ -138,6 +186,10 @@ def _base64(data: bytes) -> str:
 
 def _read_field(message: Message, field: Field) -> Converter:
     one = _read_one(field.kind)
+    if field.name == _LATER.get(message.name):
+        return _same
+    if field.kind == HEADER:
+        return _read_headers
     if field.name in NUMBERS_TOO:
         return lambda text: _NUMBERS.get(text, text)
     if field.name in EMPTY_IS_NULL:
@@ -152,13 +204,17 @@ def _read_field(message: Message, field: Field) -> Converter:
 
 
 def _read_one(kind: str) -> Converter:
-    if kind == HEADER:
-        return lambda header: (header.name, header.value)
     if kind == PLACE:
         return lambda place: (place.partition, place.offset)
     if kind in _SCALARS:
         return _same
     return lambda message: _READERS[kind](message)
+
+
+def _read_headers(headers: Any) -> list[tuple[str, bytes]]:
+    if len(headers) > limits.MAX_HEADERS:
+        raise TooLarge(f"the message has {len(headers)} headers; it may have {limits.MAX_HEADERS}")
+    return [(header.name, header.value) for header in headers]
 
 
 def _same(value: Any) -> Any:
@@ -239,4 +295,17 @@ _WRITERS: Final = {
     message.name: _writer(message)
     for message in _DERIVED
     if message.shape is None or not issubclass(message.shape, Request)
+}
+_LONG: Final = {
+    message.shape: {
+        field.name: _write_one(field.kind)
+        for field in message.fields
+        if field.label is Label.MANY and field.kind not in _SCALARS and field.kind != HEADER
+    }
+    for message in _DERIVED
+    if message.shape is not None and message.name in _WRITERS
+}
+"""Of replies, what writes an entry of each list of messages."""
+_LISTS: Final = {
+    operation.name: _List(operation, operation.later) for operation in OPERATIONS if operation.later is not None
 }

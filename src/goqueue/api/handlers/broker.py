@@ -22,6 +22,7 @@ async def health(service: Service, request: shapes.AskHealth) -> shapes.Health:
     checks: dict[str, str] = {
         "storage": _storage(service),
         "partitions": _partitions(service),
+        "in_flight": _in_flight(service),
     }
     return shapes.Health(status=status, checks=checks if request.verbose else UNSET)
 
@@ -48,6 +49,11 @@ def _partitions(service: Service) -> str:
     if catalogue.lagging:
         problems.append(f"{len(catalogue.lagging)} topics wait to be opened")
     return "; ".join(problems) or "ok"
+
+
+def _in_flight(service: Service) -> str:
+    lost = service.broker.requests.lost + service.broker.replies.lost
+    return f"{lost} bytes were not given back, and were found; this is a bug in GoQueue" if lost else "ok"
 
 
 async def live(service: Service, request: shapes.Nothing) -> shapes.Health:

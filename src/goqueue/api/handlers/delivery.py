@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec import UNSET, UnsetType
 
 from goqueue.api.service import Service
+from goqueue.api.turns import in_turns
 from goqueue.broker.delayed import Delayed
 from goqueue.broker.settle import Fate
 from goqueue.delivery.handles import Handle
@@ -109,19 +110,22 @@ async def settle_handles(
     number = None if group is None else service.broker.groups.machine.group(group).number
     good: list[Handle] = []
     results: list[Fate | None] = []
-    for text in texts:
+
+    def check(text: str) -> None:
         try:
             good.append(_checked(service, text, number))
             results.append(None)
         except GoQueueError as error:
             results.append(Fate(error))
+
+    await in_turns(service.turns, texts, check)
     settled = iter(await work(good))
     fates = [next(settled) if result is None else result for result in results]
     if one is not UNSET:
         if fates[0].refusal is not None:
             raise fates[0].refusal
         return show(fates[0])
-    return shapes.Settled(results=[_shown(fate, show) for fate in fates])
+    return shapes.Settled(results=await in_turns(service.turns, fates, lambda fate: _shown(fate, show)))
 
 
 def _checked(service: Service, text: str, group: int | None) -> Handle:

@@ -1,5 +1,6 @@
 """Groups: members, polling, offsets."""
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -8,6 +9,7 @@ from msgspec import UNSET
 from goqueue import codec
 from goqueue.api.handlers.showing import show_member, show_polled
 from goqueue.api.service import Service
+from goqueue.api.turns import FEW, exhaust
 from goqueue.broker.poll import Turn
 from goqueue.groups.commands import Join
 from goqueue.groups.group import Group, Member
@@ -78,22 +80,49 @@ async def poll(service: Service, request: shapes.Poll, group: str, parked: Turn)
         visibility_ms=_visibility(request.visibility),
     )
     view = polled.view
+    messages: list[shapes.PolledMessage] = []
+
+    def show() -> Iterator[None]:
+        for row in polled.rows:
+            for piece in _pieces(row.chunk.data):
+                records = codec.decode(piece, verified=True)
+                yield
+                for record in records:
+                    if not record.control:
+                        messages.append(show_polled(row, record, service.broker.handles, polled))
+                        yield
+
+    if sum(row.chunk.count for row in polled.rows) > FEW:
+        await service.turns.take(show())
+    else:
+        exhaust(show())
     return shapes.Polled(
         group_id=group,
         member_id=request.member_id,
         poll=polled.number,
-        messages=[
-            show_polled(row, record, service.broker.handles, polled)
-            for row in polled.rows
-            for record in codec.decode(row.chunk.data, verified=True)
-            if not record.control
-        ],
+        messages=messages,
         generation=view.generation,
         state=view.state,
         rebalance_required=view.is_rebalancing,
         assigned_partitions=view.assigned,
         revoke=view.revoke,
     )
+
+
+def _pieces(data: memoryview) -> Iterator[memoryview]:
+    """Of records, what is translated at once."""
+    at = 0
+    while len(data) - at > limits.READ_AT_ONCE_BYTES:
+        found = codec.select(
+            data[at:],
+            from_offset=0,
+            to_offset=limits.MAX_OFFSET,
+            max_count=limits.MAX_POLL_MESSAGES,
+            max_bytes=limits.READ_AT_ONCE_BYTES,
+        )
+        yield data[at : at + found.end]
+        at += found.end
+    yield data[at:]
 
 
 def undo_poll(service: Service, reply: shapes.Reply) -> None:

@@ -20,7 +20,7 @@ from goqueue.jobs.schedules import ChangeSchedule
 from goqueue.jobs.timetable import Cron
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
-from goqueue.model.names import dlq_name, message_id
+from goqueue.model.names import TopicId, dlq_name, format_topic_id, message_id
 from goqueue.model.times import parse_span, parse_time, show_duration, show_time
 from goqueue.wire import shapes
 
@@ -158,9 +158,10 @@ def _show_message(message: ScheduledMessage) -> shapes.ShownMessage:
 async def list_dead_letters(service: Service, request: shapes.ListDeadLetters, topic: str) -> shapes.DeadLetterList:
     letters = service.broker.letters
     wanted = _ALL if request.filter is UNSET else _read_filter(_decode_filter(request.filter))
-    _, dlq = await letters.topic_of(topic)
+    origin, dlq = await letters.topic_of(topic)
     if dlq is None:
         return shapes.DeadLetterList(messages=[])
+    wanted = letters.meant(origin, wanted, deleted=wanted.deleted)
     begin = Place(0, 0)
     if request.next is not UNSET:
         number, _, offset = request.next.partition("-")
@@ -201,6 +202,7 @@ def _read_filter(request: shapes.LetterFilter | UnsetType) -> LetterFilter:
         to_ms=_time(request.to_time),
         headers=_given(request.header) or {},
         offsets=None if offsets is None else {number: tuple(sorted(set(found))) for number, found in offsets.items()},
+        deleted=request.deleted,
     )
     try:
         msgspec.json.encode(wanted)
@@ -225,6 +227,7 @@ def _show_letter(letter: Letter) -> shapes.DeadLetter:
         message_id=message_id(dlq_name(story.topic), letter.partition, record.offset),
         origin=shapes.LetterOrigin(
             topic=story.topic,
+            topic_id=format_topic_id(TopicId(story.topic_id)),
             partition=story.partition,
             offset=story.offset,
             message_id=message_id(story.topic, story.partition, story.offset),
@@ -244,8 +247,14 @@ def _show_letter(letter: Letter) -> shapes.DeadLetter:
 
 
 async def start_redrive(service: Service, request: shapes.StartRedrive, topic: str) -> shapes.RedriveStarted:
+    wanted = _read_filter(request.filter)
     redrive, matched = await service.broker.redrives.begin(
-        topic, _read_filter(request.filter), target=request.target, rate=request.rate, dry_run=request.dry_run
+        topic,
+        wanted,
+        target=request.target,
+        rate=request.rate,
+        dry_run=request.dry_run,
+        deleted=wanted.deleted,
     )
     return shapes.RedriveStarted(id=None if redrive is None else redrive.redrive_id, matched=matched)
 
@@ -287,4 +296,5 @@ def _show_filter(wanted: LetterFilter) -> shapes.ShownFilter:
         offsets=UNSET
         if wanted.offsets is None
         else {str(number): list(offsets) for number, offsets in wanted.offsets.items()},
+        deleted=wanted.deleted or UNSET,
     )

@@ -6,6 +6,7 @@ from goqueue.api.handlers.publishing import span
 from goqueue.api.service import Service
 from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest, UnknownProducer
+from goqueue.transactions.commands import Former
 from goqueue.wire import shapes
 
 _FIRST_EPOCH = 0
@@ -13,6 +14,8 @@ _FIRST_EPOCH = 0
 
 async def init_producer(service: Service, request: shapes.InitProducer) -> shapes.ProducerReply:
     if request.transactional_id is UNSET:
+        if (request.incarnation, request.producer_id, request.epoch) != (UNSET, UNSET, UNSET):
+            raise InvalidRequest("incarnation, producer_id and epoch belong to a transactional_id")
         if request.transaction_timeout is not UNSET:
             raise InvalidRequest("transaction_timeout belongs to a transactional_id; or say timeout when you begin one")
         return shapes.ProducerReply(producer_id=await service.broker.init_producer(), epoch=_FIRST_EPOCH)
@@ -20,8 +23,22 @@ async def init_producer(service: Service, request: shapes.InitProducer) -> shape
     if request.transaction_timeout is not UNSET:
         least, most = limits.MIN_TRANSACTION_MS, limits.MAX_TRANSACTION_MS
         timeout_ms = span("transaction_timeout", request.transaction_timeout, least, most)
-    identity = await service.broker.transactions.identify(request.transactional_id, timeout_ms)
+    identity = await service.broker.transactions.identify(
+        request.transactional_id,
+        timeout_ms,
+        incarnation="" if request.incarnation is UNSET else request.incarnation,
+        former=_former(request),
+    )
     return shapes.ProducerReply(producer_id=identity.producer_id, epoch=identity.epoch)
+
+
+def _former(request: shapes.InitProducer) -> Former | None:
+    """As whom the program says that it wrote."""
+    if request.producer_id is UNSET and request.epoch is UNSET:
+        return None
+    if request.producer_id is UNSET or request.epoch is UNSET:
+        raise InvalidRequest("producer_id and epoch belong together: those that init_producer answered last")
+    return Former(request.producer_id, request.epoch)
 
 
 async def producer_heartbeat(

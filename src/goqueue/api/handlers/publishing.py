@@ -8,7 +8,7 @@ refuses them all, because a gap in the sequence would make the next request fail
 from array import array
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Final, NamedTuple
 
@@ -16,6 +16,8 @@ from msgspec import UNSET
 
 from goqueue import codec
 from goqueue.api.service import Service
+from goqueue.api.turns import FEW, exhaust
+from goqueue.broker.partition import Placed
 from goqueue.broker.publish import Publisher, Receipt
 from goqueue.broker.topic import OpenTopic
 from goqueue.codec.layout import SortedBlock
@@ -30,6 +32,11 @@ from goqueue.model.transactions import transaction_number
 from goqueue.transactions.coordinator import Writer
 from goqueue.wire import shapes
 
+_STEP: Final = 16
+"""Messages that are looked at without a pause."""
+_ENCODED_AT_ONCE: Final = 256
+_ENCODED_AT_ONCE_BYTES: Final = 256 * limits.KIB
+"""How much of a partition is gathered before it is encoded."""
 _ACKS: Final = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 _LANES: Final[dict[str | int, int]] = {lane.name.lower(): int(lane) for lane in Lane} | {
     int(lane): int(lane) for lane in Lane
@@ -44,18 +51,97 @@ async def publish_one(
     service: Service, topic: str, request: shapes.Publish | shapes.TransactionPublish, transaction: int | None
 ) -> shapes.PublishResult:
     """In this transaction, which the one who asks may write in."""
+    begun = perf_counter()
+    opened = service.broker.topics.named(topic)
     acks = _ACKS[request.acks] if isinstance(request, shapes.Publish) else Acks.LEADER
-    batch = _Results(service, topic, [request], acks, _producer(request, transaction), transaction)
-    results = await batch.publish()
-    if batch.refused:
-        raise batch.refused[0].error
-    return results[0]
+    producer = _producer(request, transaction)
+    try:
+        record = to_record(request, opened.meta.settings.max_message_bytes, producer, transaction)
+        partition = request.partition
+        if partition is None:
+            partition = _partition_of(record, 0, opened, producer)
+        block = memoryview(codec.encode((record,)))
+        receipt = service.broker.publisher.publish(
+            opened, partition, block, acks=acks, producer=producer, transaction=transaction
+        )
+    except GoQueueError as error:
+        error.index = 0
+        raise
+    await receipt.safe()
+    opened.meters.produce_latency.observe(perf_counter() - begun)
+    (place,) = receipt.placed
+    deliver_at = None if record.extension is None else record.extension.deliver_at
+    time = show_time(place.timestamp)
+    return _result(opened, partition, receipt, place, time, place.first_offset, record.priority, deliver_at)
+
+
+def _partition_of(record: Record, ordinal: int, topic: OpenTopic, producer: Producer | None) -> int:
+    """Where a message goes that names no partition, and has a key or stands alone."""
+    if producer is not None:
+        raise InvalidRequest(f"message {ordinal} names no partition; with producer_id every message must")
+    count = len(topic.slots)
+    return topic.round_robin.next(count) if record.key is None else partition_of(record.key, count)
+
+
+def _result(
+    topic: OpenTopic,
+    partition: int,
+    receipt: Receipt,
+    place: Placed,
+    time: str,
+    offset: int,
+    lane: int,
+    deliver_at: int | None,
+) -> shapes.PublishResult:
+    """What became of a message that was stored: `time` is that of its place as text, `deliver_at` as in its record."""
+    priority = shapes.LANE_NAMES[lane]
+    durability = shapes.DURABILITY_NAMES[receipt.durability]
+    if receipt.acks is Acks.NONE:
+        return shapes.PublishResult(partition=partition, priority=priority, durability=durability)
+    appended = place.timestamp
+    due = None if deliver_at is None else _due(topic, partition, receipt, place, offset, deliver_at)
+    return shapes.PublishResult(
+        partition=partition,
+        offset=offset,
+        delayed=UNSET if due is None else True,
+        deliverAt=UNSET if due is None else show_time(due),
+        message_id=message_id(topic.meta.name, partition, offset),
+        timestamp=time if appended else UNSET,
+        priority=priority,
+        durability=durability,
+        duplicate=place.duplicate or UNSET,
+    )
+
+
+def _due(topic: OpenTopic, partition: int, receipt: Receipt, place: Placed, offset: int, deliver_at: int) -> int | None:
+    """When a message is delivered that names a time, or below zero a span; None for at once."""
+    now = receipt.now
+    if place.duplicate and deliver_at < 0:  # the span counted from then on
+        return topic.partition(partition).deliver_at(offset)
+    if place.duplicate:
+        now = min(place.timestamp, now)
+        if not place.timestamp:
+            return None
+    due = now - deliver_at if deliver_at < 0 else deliver_at
+    return due if due > now else None
 
 
 async def publish_batch(service: Service, request: shapes.PublishBatch, topic: str) -> shapes.PublishResults:
     transaction = _transaction(service, request)
     producer = _producer(request, transaction)
-    batch = _Results(service, topic, request.messages, _ACKS[request.acks], producer, transaction)
+
+    def check() -> None:
+        _transaction(service, request)
+
+    batch = _Results(
+        service,
+        topic,
+        request.messages,
+        _ACKS[request.acks],
+        producer,
+        transaction,
+        None if transaction is None else check,
+    )
     return shapes.PublishResults(results=await batch.publish())
 
 
@@ -99,13 +185,69 @@ class Refused(NamedTuple):
     error: GoQueueError
 
 
+class _Share:
+    """The messages of a request that are for one partition, on their way into blocks.
+
+    They are cut into several unless the share has to stay whole: messages that are numbered are stored all or none.
+    """
+
+    __slots__ = ("_blocks", "_is_whole", "_open", "_ordinals", "_partition", "_records", "_size")
+
+    def __init__(self, partition: int, *, is_whole: bool) -> None:
+        self._partition = partition
+        self._is_whole = is_whole
+        self._blocks: list[SortedBlock] = []
+        self._open: SortedBlock | None = None
+        """The block that is not full."""
+        self._ordinals: list[int] = []
+        self._records: list[Record] = []
+        """Those that are not in a block yet, and which messages of the request they are."""
+        self._size = 0
+        """Of their values, about."""
+
+    def add(self, ordinal: int, record: Record) -> bool:
+        """Whether there are so many that they should be encoded."""
+        self._ordinals.append(ordinal)
+        self._records.append(record)
+        if record.value is not None:
+            self._size += len(record.value)
+        return self._size > _ENCODED_AT_ONCE_BYTES or len(self._records) >= _ENCODED_AT_ONCE
+
+    def encode(self, refuse: Callable[[int, InvalidRecord], None]) -> None:
+        """What was added; `refuse` is told of a message that breaks a limit, and may raise."""
+        ordinals, records = self._ordinals, self._records
+        self._ordinals, self._records, self._size = [], [], 0
+        while records:
+            try:
+                self._append(array("H", ordinals), codec.encode(records))
+                return
+            except InvalidRecord as error:
+                bad = error.index or 0
+                del records[bad]
+                refuse(ordinals.pop(bad), error)
+
+    def _append(self, ordinals: "array[int]", encoded: bytearray) -> None:
+        last = self._open
+        if last is not None and (self._is_whole or len(last.block) + len(encoded) <= limits.APPENDED_AT_ONCE_BYTES):
+            last.ordinals.extend(ordinals)
+            last.block.extend(encoded)
+        else:
+            self._open = SortedBlock(self._partition, ordinals, encoded)
+            self._blocks.append(self._open)
+
+    def take(self) -> list[SortedBlock]:
+        """All blocks, which it has no longer."""
+        found, self._blocks, self._open = self._blocks, [], None
+        return found
+
+
 class Batch:
     """The messages of one request on their way: sorted by partition, and each partition's appended as one block.
 
     With a producer a refusal is raised; its error says by itself if it is about one message.
     """
 
-    __slots__ = ("_acks", "_publisher", "producer", "refused", "sent", "topic", "transaction")
+    __slots__ = ("_acks", "_publisher", "_shares", "producer", "refused", "sent", "topic", "transaction")
 
     def __init__(
         self,
@@ -121,21 +263,57 @@ class Batch:
         self.transaction = transaction
         self.topic = topic
         self.producer = producer
+        self._shares: dict[int, _Share] = {}
+        """What was sorted, by partition."""
         self.sent: list[Sent] = []
         self.refused: list[Refused] = []
 
-    def publish(self, made: Iterable[Made], partition: int | None = None) -> None:
-        """To this partition where a message names none. Nothing waits here."""
-        for number, (ordinals, records) in self._by_partition(made, partition).items():
-            self._append(number, ordinals, records)
+    def sort(self, made: Iterable[Made], given: int | None = None) -> Iterator[None]:
+        """Into blocks by partition, in steps of a few messages. None is stored before all of them are read."""
+        topic, producer, shares = self.topic, self.producer, self._shares
+        count = len(topic.slots)
+        turn: int | None = None
+        for ordinal, partition, record in made:
+            if partition is None:
+                if given is not None:
+                    partition = given
+                elif producer is None and record.key is not None:
+                    partition = partition_of(record.key, count)
+                elif record.key is None and turn is not None:
+                    partition = turn
+                else:
+                    partition = _partition_of(record, ordinal, topic, producer)
+                    turn = partition if record.key is None else turn
+            share = shares.get(partition)
+            if share is None:
+                share = shares[partition] = _Share(partition, is_whole=producer is not None)
+            if share.add(ordinal, record):
+                share.encode(self.refuse_one)
+            if not ordinal % _STEP:
+                yield
+        for share in shares.values():
+            share.encode(self.refuse_one)
+            yield
+        if producer is not None and len(shares) > 1:
+            raise InvalidRequest(
+                "the messages name different partitions; with producer_id send one partition at a time"
+            )
 
-    def publish_blocks(self, blocks: Iterable[SortedBlock]) -> None:
-        """Messages that the codec has sorted; with a producer they are for one partition. Nothing waits here."""
-        for partition, ordinals, block in blocks:
-            try:
-                self._append_block(partition, ordinals, block)
-            except InvalidRecord as error:  # the codec has made it, so there should be none
-                self._refuse(ordinals, error)
+    def append(self, check: Callable[[], None] | None = None) -> Iterator[None]:
+        """What was sorted: a step for each block. `check` raises if it may not be stored any more."""
+        for share in self._shares.values():
+            for block in share.take():
+                if check is not None:
+                    check()
+                self._publish_block(block)
+                yield
+
+    def append_blocks(self, blocks: Iterable[SortedBlock]) -> Iterator[None]:
+        """Messages that the codec has sorted; with a producer they are for one partition. A step for each block."""
+        for block in blocks:
+            for part in (block,) if self.producer is not None else _cut(block):
+                self._publish_block(part)
+                yield
 
     def refuse_one(self, ordinal: int, error: GoQueueError) -> None:
         """A message that is not good."""
@@ -151,45 +329,8 @@ class Batch:
                 self.sent.remove(sent)
                 self._refuse(sent.ordinals, error)
 
-    def _by_partition(self, made: Iterable[Made], given: int | None) -> dict[int, tuple[list[int], list[Record]]]:
-        groups: dict[int, tuple[list[int], list[Record]]] = {}
-        topic, producer = self.topic, self.producer
-        count = len(topic.slots)
-        turn: int | None = None
-        for ordinal, partition, record in made:
-            if partition is None:
-                if given is not None:
-                    partition = given
-                elif producer is not None:
-                    raise InvalidRequest(f"message {ordinal} names no partition; with producer_id every message must")
-                elif record.key is not None:
-                    partition = partition_of(record.key, count)
-                else:
-                    turn = topic.round_robin.next(count) if turn is None else turn
-                    partition = turn
-            group = groups.get(partition)
-            if group is None:
-                group = groups[partition] = ([], [])
-            group[0].append(ordinal)
-            group[1].append(record)
-        if producer is not None and len(groups) > 1:
-            raise InvalidRequest(
-                "the messages name different partitions; with producer_id send one partition at a time"
-            )
-        return groups
-
-    def _append(self, partition: int, ordinals: list[int], records: list[Record]) -> None:
-        while records:
-            try:
-                self._append_block(partition, array("H", ordinals), codec.encode(records))
-                return
-            except InvalidRecord as error:
-                bad = error.index or 0
-                del records[bad]
-                self.refuse_one(ordinals.pop(bad), error)
-
-    def _append_block(self, partition: int, ordinals: "array[int]", block: bytearray) -> None:
-        """`InvalidRecord` says which of the messages is not good; otherwise all of them are refused."""
+    def _publish_block(self, sorted_block: SortedBlock) -> None:
+        partition, ordinals, block = sorted_block
         try:
             receipt = self._publisher.publish(
                 self.topic,
@@ -199,8 +340,6 @@ class Batch:
                 producer=self.producer,
                 transaction=self.transaction,
             )
-        except InvalidRecord:
-            raise
         except GoQueueError as error:
             self._refuse(ordinals, error)
         else:
@@ -210,6 +349,20 @@ class Batch:
         if self.producer is not None:  # a gap in the sequence would make the next request fail
             raise error
         self.refused.append(Refused(ordinals, error))
+
+
+def _cut(block: SortedBlock) -> Iterator[SortedBlock]:
+    """Into blocks that are appended at once."""
+    partition, ordinals, records = block
+    if len(records) <= limits.APPENDED_AT_ONCE_BYTES:
+        yield block
+        return
+    ends = [*codec.scan(records).positions[1:], len(records)]
+    first = start = 0
+    for place, end in enumerate(ends, 1):
+        if end == len(records) or ends[place] - start > limits.APPENDED_AT_ONCE_BYTES:
+            yield SortedBlock(partition, ordinals[first:place], records[start:end])
+            first, start = place, end
 
 
 class _Results:
@@ -223,11 +376,18 @@ class _Results:
         acks: Acks,
         producer: Producer | None,
         transaction: int | None,
+        check: Callable[[], None] | None = None,
     ) -> None:
+        """`check` raises if the transaction may not be written in any more: it may end between turns."""
         self._topic = service.broker.topics.named(topic)
+        self._turns = service.turns
+        self._check = check
         self._batch = Batch(service.broker.publisher, self._topic, acks, producer, transaction)
         self._messages = messages
         self._acks = acks
+        self._lanes = bytearray(len(messages))
+        self._due: dict[int, int] = {}
+        """Of messages that name one, the time they are delivered at, as in their records."""
         self._results: list[shapes.PublishResult | None] = [None] * len(messages)
 
     @property
@@ -237,10 +397,17 @@ class _Results:
     async def publish(self) -> list[shapes.PublishResult]:
         """A result per message, in their order. With a producer a refusal is raised."""
         begun = perf_counter()
-        self._batch.publish(self._made())
-        await self._batch.safe()
-        for sent in self._batch.sent:
-            self._report(*sent)
+        batch = self._batch
+        if len(self._messages) > FEW:
+            await self._turns.take(batch.sort(self._made()))
+            await self._turns.take(batch.append(self._check))
+            await batch.safe()
+            await self._turns.take(self._report())
+        else:
+            exhaust(batch.sort(self._made()))
+            exhaust(batch.append())
+            await batch.safe()
+            exhaust(self._report())
         for ordinals, error in self._batch.refused:
             refusal = shapes.PublishResult(error=str(error), code=error.code, retriable=error.retriable)
             for ordinal in ordinals:
@@ -250,40 +417,43 @@ class _Results:
 
     def _made(self) -> Iterator[Made]:
         limit = self._topic.meta.settings.max_message_bytes
-        for ordinal, message in enumerate(self._messages):
+        for ordinal in range(len(self._messages)):
+            try:
+                message = self._messages[ordinal]
+            except TooLarge as error:
+                self._batch.refuse_one(ordinal, error)
+                continue
             try:
                 record = to_record(message, limit, self._batch.producer, self._batch.transaction)
             except GoQueueError as error:
                 self._batch.refuse_one(ordinal, error)
-            else:
-                yield ordinal, message.partition, record
+                continue
+            self._lanes[ordinal] = record.priority
+            if record.extension is not None and record.extension.deliver_at is not None:
+                self._due[ordinal] = record.extension.deliver_at
+            yield ordinal, message.partition, record
 
-    def _report(self, partition: int, ordinals: Sequence[int], receipt: Receipt) -> None:
-        name, durability = self._topic.meta.name, shapes.DURABILITY_NAMES[receipt.durability]
-        results, messages = self._results, self._messages
-        rest = iter(ordinals)
-        for place in receipt.placed:
-            time = show_time(place.timestamp) if place.timestamp else UNSET
-            duplicate = place.duplicate or UNSET
-            for offset, ordinal in zip(
-                range(place.first_offset, place.first_offset + place.messages), rest, strict=False
-            ):
-                priority = shapes.LANE_NAMES[_LANES[messages[ordinal].priority]]
-                if self._acks is Acks.NONE:
-                    results[ordinal] = shapes.PublishResult(partition=partition, priority=priority, durability="none")
-                    continue
-                deliver_at = None if place.timestamp == 0 else _due(messages[ordinal], place.timestamp)
-                results[ordinal] = shapes.PublishResult(
-                    partition=partition,
-                    offset=offset,
-                    delayed=UNSET if deliver_at is None else True,
-                    deliverAt=UNSET if deliver_at is None else show_time(deliver_at),
-                    message_id=message_id(name, partition, offset),
-                    timestamp=time,
-                    priority=priority,
-                    durability=durability,
-                    duplicate=duplicate,
-                )
+    def _report(self) -> Iterator[None]:
+        """In steps of a few messages."""
+        for partition, ordinals, receipt in self._batch.sent:
+            rest = iter(ordinals)
+            for place in receipt.placed:
+                time = show_time(place.timestamp)
+                for offset, ordinal in zip(
+                    range(place.first_offset, place.first_offset + place.messages), rest, strict=False
+                ):
+                    if not offset % _STEP:
+                        yield
+                    self._results[ordinal] = _result(
+                        self._topic,
+                        partition,
+                        receipt,
+                        place,
+                        time,
+                        offset,
+                        self._lanes[ordinal],
+                        self._due.get(ordinal),
+                    )
 
 
 def to_record(message: shapes.Message, limit: int, producer: Producer | None, transaction: int | None = None) -> Record:
@@ -295,6 +465,8 @@ def to_record(message: shapes.Message, limit: int, producer: Producer | None, tr
     size = len(key_bytes or b"") + len(value_bytes or b"")
     headers: tuple[tuple[str, bytes], ...] = ()
     if message.headers:
+        if len(message.headers) > limits.MAX_HEADERS:
+            raise TooLarge(f"the message has {len(message.headers)} headers; it may have {limits.MAX_HEADERS}")
         pairs = message.headers.items() if isinstance(message.headers, dict) else message.headers
         headers = tuple((_checked_name(name), decode(text, f"header {name[:80]!r}")) for name, text in pairs)
         headers_size = 2 + sum(4 + len(name.encode()) + len(text) for name, text in headers)
@@ -317,15 +489,6 @@ def to_record(message: shapes.Message, limit: int, producer: Producer | None, tr
             transaction=transaction,
         )
     return Record(0, 0, key_bytes, value_bytes, _LANES[message.priority], headers, extension)
-
-
-def _due(message: shapes.Message, appended: int) -> int | None:
-    """When a message that was appended then is delivered; None for at once."""
-    if message.delay is None and message.deliverAt is None:
-        return None
-    deliver_at = _deliver_at(message) or 0
-    due = appended - deliver_at if deliver_at < 0 else deliver_at
-    return due if due > appended else None
 
 
 def _deliver_at(message: shapes.Message) -> int | None:

@@ -1,6 +1,8 @@
 """Simple reads as JSON: by partition or over a whole topic, from an offset or a time."""
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import nullcontext
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -10,6 +12,7 @@ from pyroaring import BitMap64
 from goqueue import codec
 from goqueue.api.handlers.showing import show_read
 from goqueue.api.service import Service
+from goqueue.api.turns import in_turns
 from goqueue.broker.partition import Partition
 from goqueue.broker.topic import OpenTopic
 from goqueue.model import limits
@@ -37,8 +40,8 @@ async def read_partition(
 ) -> shapes.Messages:
     opened = service.broker.topics.named(topic)
     found = await _read(service, opened, opened.partition(partition), request, request.max_bytes)
-    messages = [show_read(topic, partition, record) for record in _ordered(found.records, request)]
-    return shapes.Messages(messages=messages, next_offset=found.next_offset)
+    rows = [(partition, record) for record in _ordered(found.records, request)]
+    return shapes.Messages(messages=await _shown(service, topic, rows), next_offset=found.next_offset)
 
 
 async def read_topic(service: Service, request: shapes.ReadPartition, topic: str) -> shapes.TopicMessages:
@@ -56,16 +59,17 @@ async def read_topic(service: Service, request: shapes.ReadPartition, topic: str
         page.add(number, await _read(service, opened, opened.partition(number), request, share))
         await asyncio.sleep(0)  # many partitions take long together: others get their turn
     next_offsets = {str(number): offset for number, offset in page.next_offsets.items()}
+    rows = sorted(((number, record) for _, number, _, record in page.rows), key=lambda row: _rank(row[1], request))
     return shapes.TopicMessages(
-        messages=[
-            show_read(topic, number, record)
-            for number, record in sorted(
-                ((number, record) for _, number, _, record in page.rows), key=lambda row: _rank(row[1], request)
-            )
-        ],
+        messages=await _shown(service, topic, rows),
         next_offsets=next_offsets,
         next_offset=next_offsets["0"] if count == 1 else UNSET,
     )
+
+
+async def _shown(service: Service, topic: str, rows: Sequence[tuple[int, Record]]) -> list[shapes.ReadMessage]:
+    """Partition and record each, as JSON has them."""
+    return await in_turns(service.turns, rows, lambda row: show_read(topic, *row))
 
 
 def _rank(record: Record, request: shapes.ReadPartition) -> int:
@@ -138,13 +142,18 @@ async def _read(
     committed = request.isolation == "read_committed"
     records: list[Record] = []
     last: Record | None = None
-    while len(records) < request.limit and max_bytes > 0:
+    headers_left = limits.MAX_READ_HEADERS
+    while len(records) < request.limit and max_bytes > 0 and headers_left > 0:
         stop = end
         if committed:
             stop = partition.stable_end if end is None else min(end, partition.stable_end)
         try:
             chunk = await reader.read(
-                partition, start, max_bytes=max_bytes, max_count=request.limit - len(records), to_offset=stop
+                partition,
+                start,
+                max_bytes=min(max_bytes, limits.READ_AT_ONCE_BYTES),
+                max_count=request.limit - len(records),
+                to_offset=stop,
             )
         except Quarantined:
             if not records:
@@ -161,8 +170,10 @@ async def _read(
         hidden = _hidden(partition) if request.include is UNSET else ()
         if committed:
             hidden = (*hidden, partition.transactions.hidden)
-        decoded = codec.decode(chunk.data, verified=True)
+        async with service.turns.turn() if len(chunk.data) >= limits.READ_AT_ONCE_BYTES // 2 else nullcontext():
+            decoded = codec.decode(chunk.data, verified=True)
         last = decoded[-1]
+        headers_left -= sum([len(record.headers) for record in decoded])
         records += [
             record
             for record in decoded

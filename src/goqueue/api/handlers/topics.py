@@ -52,9 +52,13 @@ async def change_topic(service: Service, request: shapes.TopicSettingsFields, to
     return _describe(await topics.change(topic, changes, service.broker.clock()))
 
 
-async def delete_topic(service: Service, request: shapes.Nothing, topic: str) -> shapes.TopicDeleted:
-    await service.broker.topics.delete(topic, service.broker.clock())
-    return shapes.TopicDeleted(deleted=True, name=topic)
+async def delete_topic(service: Service, request: shapes.DeleteTopic, topic: str) -> shapes.TopicDeleted:
+    """Its dead letters stay unless they are to go too: also those that were on their way."""
+    broker = service.broker
+    if not request.dead_letters:
+        await broker.letters.written(topic)
+    gone = await broker.topics.delete(topic, broker.clock(), dead_letters=request.dead_letters)
+    return shapes.TopicDeleted(deleted=True, name=topic, dlq_topic=gone[0] if len(gone) > 1 else UNSET)
 
 
 async def add_partitions(service: Service, request: shapes.AddPartitions, topic: str) -> shapes.PartitionsAdded:

@@ -1,8 +1,9 @@
 """One client of the HTTP door: bytes in, whole requests to the door, answers out, one at a time and in order.
 
-The parsing is httptools'. What is bounded here: the head of a request and everything that is not its body; the body,
-which is kept only with room in the broker's budget; requests that wait for those before them; answers that are not
-taken, since the next request waits for that. The listener's sweep cuts off who does not get on.
+What is bounded here, beside what the parser bounds: the body, which is kept only with room in the broker's budget;
+requests that wait for those before them, since what one read brought is parsed no further, and nothing more is read,
+while they do; answers that are not taken, since the next request waits for that. The listener's sweep cuts off who does
+not get on; nobody is for sending many requests.
 
 A client that has nothing more to send still gets its answers; only a request that is parked ends with it.
 """
@@ -12,28 +13,25 @@ from collections import deque
 from collections.abc import Awaitable
 from time import perf_counter
 from typing import Final, Protocol
-from urllib.parse import SplitResultBytes, urlsplit
-
-import httptools
 
 from goqueue.api.http.messages import CONTINUE, Answer, Park, Request, refused
+from goqueue.api.http.parsing import Head, RequestParser
 from goqueue.api.listening import ClientConnection, Listener, T
 from goqueue.broker.broker import Broker
 from goqueue.model import limits
-from goqueue.model.errors import Busy, GoQueueError, InvalidRequest, TooLarge
+from goqueue.model.errors import Busy, GoQueueError
 from goqueue.telemetry import logs
 
 log = logs.get("http")
 
 _IDLE_S: Final = 120.0
 """How long a connection may stay open without a request."""
-_LINGER_S: Final = 5.0
-"""How long the rest of a refused request is read and thrown away, so that its answer arrives."""
 _RESERVE_BYTES: Final = 1 * limits.MIB
 """How much room is taken for a body at a time; the first `_FREE_BYTES` of it need none."""
 _FREE_BYTES: Final = 64 * limits.KIB
 _BEHIND_PARKED: Final = 16
-"""Requests that may wait behind one that is parked before reading stops, and with it the sight of the client."""
+"""Requests that may wait behind one that is parked before no more is read, and with it the sight of the client is lost.
+Behind any other it is one."""
 
 
 class Door(Protocol):
@@ -49,38 +47,48 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
     """Requests are answered in the order they came."""
 
     __slots__ = (
-        "_allowed_s", "_body", "_body_bytes", "_broker", "_door", "_draining", "_expects", "_incoming", "_lingering",
-        "_messages", "_other_bytes", "_parser", "_reading", "_since", "_target", "_task", "_waiting", "_waits_for_room",
+        "_allowed_s", "_at", "_body", "_body_bytes", "_broker", "_door", "_draining", "_expects", "_heard_at",
+        "_incoming", "_lingered", "_lingering", "_lingers_until", "_parser", "_parses_on", "_reading", "_since",
+        "_task", "_unread", "_waiting", "_waits_for_room",
     )  # fmt: skip
 
     def __init__(self, door: Door, listener: Listener) -> None:
         super().__init__(listener)
         self._door = door
         self._broker = door.broker
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser = RequestParser(self)
         self._incoming: Request | None = None
         """The request that is arriving."""
-        self._target = b""
         self._body: bytes | bytearray = b""
-        self._expects = False
-        """It asked to be told before it sends its body."""
         self._body_bytes = 0
-        self._other_bytes = 0
-        """What arrived of it beside the body: its head, chunk sizes, trailers."""
-        self._messages = 0
+        self._expects = False
+        """The client of the request that is arriving waits to be told to go on."""
+        self._parses_on = False
+        """It goes on to parse in the next turn of the loop."""
+        self._unread, self._at = b"", 0
+        """What a read brought, parsed up to there: the rest waits until fewer requests do."""
         self._waiting: deque[Request] = deque()
         self._task: asyncio.Task[None] | None = None
         self._reading = True
         self._waits_for_room = False
         self._lingering = False
+        """A request was refused: what comes behind its head is read and thrown away."""
+        self._lingered = 0
+        """Bytes thrown away since the refusal, or since it was answered."""
+        self._lingers_until: asyncio.TimerHandle | None = None
+        """Runs once the refusal was answered."""
         self._draining = False
         self._since, self._allowed_s = perf_counter(), _IDLE_S
         """What the connection waits for since when, and how long it may."""
+        self._heard_at = self._since
+        """When the client last sent anything, or was last listened to again."""
 
     # --- what asyncio calls
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
+        if self._lingers_until is not None:
+            self._lingers_until.cancel()
         if self._incoming is not None:
             self._waiting.append(self._incoming)
             self._incoming = None
@@ -88,21 +96,14 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._see_written()
-        if self.closing or self._lingering:
+        self._heard_at = perf_counter()
+        if self.closing:
             return
-        messages, body_bytes = self._messages, self._body_bytes
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # refused when its headers were complete
-        except httptools.HttpParserError as error:
-            self._refuse(InvalidRequest(f"this is not HTTP/1.1: {error}"))
-        if self._messages == messages:  # all of it belongs to one request
-            self._other_bytes += len(data) - (self._body_bytes - body_bytes)
-            if self._other_bytes > limits.MAX_HTTP_HEADER_BYTES + self._body_bytes:
-                self._refuse(InvalidRequest(f"the request has more than {limits.MAX_HTTP_HEADER_BYTES} bytes of head"))
-        if len(self._waiting) > limits.MAX_PENDING_REQUESTS:
-            self._cut_off("too many requests at once")
+        if self._lingering:
+            self._throw_away(len(data))
+            return
+        self._unread = self._unread[self._at :] + data if self._has_unread else data
+        self._at = 0
         self._serve()
 
     def eof_received(self) -> bool:
@@ -113,59 +114,31 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._since, self._allowed_s = perf_counter(), _IDLE_S
+        self._begin_wait()
         self._serve()
 
     # --- what the parser calls
 
-    def on_message_begin(self) -> None:
-        self._messages += 1
-        if self._lingering:
-            return
+    def begin(self) -> None:
         self._incoming = Request()
-        self._target, self._body, self._expects = b"", b"", False
-        self._body_bytes = self._other_bytes = 0
+        self._body, self._body_bytes = b"", 0
         self._since, self._allowed_s = perf_counter(), limits.BODY_GRACE_S
 
-    def on_url(self, url: bytes) -> None:
-        self._target += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._incoming is None:
-            return
-        header = name.lower()
-        if header == b"content-length" and int(value) > limits.MAX_BODY_BYTES:
-            self._refuse(_too_large())
-        elif header == b"content-length":
-            self._allowed_s = limits.BODY_GRACE_S + int(value) / limits.BODY_BYTES_PER_S
-        elif header == b"expect" and value.lower() == b"100-continue":
-            self._expects = True
-
-    def on_headers_complete(self) -> None:
+    def take_head(self, head: Head) -> None:
         request = self._incoming
         if request is None:
             return
-        request.method = self._parser.get_method().decode()
-        request.keep_alive = self._parser.should_keep_alive()
-        target = _split(self._target)
-        if target is None:
-            self._refuse(InvalidRequest("the target of the request is not a path"))
-            return
-        request.path, request.query = target.path or b"/", target.query
-        if self._parser.should_upgrade():
-            self._refuse(InvalidRequest("this port speaks HTTP/1.1 and nothing else; leave out the Upgrade header"))
-        elif self._expects and not self.busy:
-            self._write(CONTINUE)
+        request.head = head
+        self._allowed_s = limits.BODY_GRACE_S + (head.length or 0) / limits.BODY_BYTES_PER_S
+        self._expects = head.expects
 
-    def on_body(self, body: bytes) -> None:
+    def take_body(self, body: bytes) -> None:
         request = self._incoming
-        if request is None or self._lingering:
+        if request is None:
             return
         self._body_bytes += len(body)
+        self._expects = False
         self._allowed_s = max(self._allowed_s, limits.BODY_GRACE_S + self._body_bytes / limits.BODY_BYTES_PER_S)
-        if self._body_bytes > limits.MAX_BODY_BYTES:
-            self._refuse(_too_large())
-            return
         if not self._body:
             self._body = body
         elif isinstance(self._body, bytearray):
@@ -177,34 +150,75 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
             size = max(missing, _RESERVE_BYTES)
             room = self._broker.requests.try_take(size)
             if room is not None:
-                request.room = request.room.plus(room)
+                request.hold(room)
             else:
                 self._waits_for_room = True
                 self.loop.create_task(self._wait_for_room(request, size))
 
-    def on_message_complete(self) -> None:
+    def end(self) -> None:
         request, self._incoming = self._incoming, None
         if request is None:
             return
         request.body, self._body = self._body, b""
+        self._expects = False
         self._waiting.append(request)
 
     # --- requests and answers
 
     def _serve(self) -> None:
-        """Begin the next request if none is under way, and read on or not."""
+        """Begin the next request if none is under way, parse what may be parsed, and read on or not."""
         if self.closing:
             return
+        self._parse()
         if self._task is None and self._waiting and not self._write_paused and not self._waits_for_room:
             self._task = self.loop.create_task(self._answer(self._waiting.popleft()))
-        crowded = len(self._waiting) >= (_BEHIND_PARKED if self._parked else 1)
-        wanted = self._lingering or not (crowded or self._write_paused or self._waits_for_room)
+            self._parse()
+        if self._expects and not (self.busy or self._lingering):
+            self._expects = False
+            self._write(CONTINUE)
+        if self._lingering:
+            wanted = self._lingered <= limits.LINGER_BYTES
+        else:
+            wanted = not (self._has_unread or self._crowded or self._write_paused or self._waits_for_room)
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
+                self._heard_at = perf_counter()
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+
+    @property
+    def _crowded(self) -> bool:
+        """Whether enough requests wait for those before them."""
+        return len(self._waiting) >= (_BEHIND_PARKED if self._parked else 1)
+
+    @property
+    def _has_unread(self) -> bool:
+        return self._at < len(self._unread)
+
+    @property
+    def _behind(self) -> bool:
+        """Whether there are requests behind the one that is under way."""
+        return bool(self._waiting) or self._has_unread
+
+    def _parse(self) -> None:
+        while self._has_unread and not (self._crowded or self._waits_for_room or self._lingering):
+            try:
+                self._at = self._parser.feed(self._unread, self._at)
+            except GoQueueError as error:
+                self._refuse(error)
+            if self._has_unread and self._incoming is not None:  # it takes long: others get their turn
+                if not self._parses_on:
+                    self._parses_on = True
+                    self.loop.call_soon(self._parse_on)
+                break
+        if not self._has_unread or self._lingering:
+            self._unread, self._at = b"", 0
+
+    def _parse_on(self) -> None:
+        self._parses_on = False
+        self._serve()
 
     async def _answer(self, request: Request) -> None:
         try:
@@ -230,15 +244,21 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         return await self.park(work)
 
     def _send(self, request: Request, answer: Answer) -> None:
-        last = not request.keep_alive or request.refusal is not None or (self._draining and not self._waiting)
+        last = not request.head.keep_alive or request.refusal is not None or (self._draining and not self._behind)
         head = answer.head(keep_alive=not last)
-        parts = (head,) if request.method == "HEAD" else (head, answer.body)
+        parts = (head,) if request.head.method == "HEAD" else (head, answer.body)
         self._write(*parts, undo=answer.undo)
         self._hold(answer.room)
         if not self._write_paused:
-            self._since, self._allowed_s = perf_counter(), _IDLE_S
+            self._begin_wait()
         if last and not self.closing:
             self._end(linger=request.refusal is not None)
+
+    def _begin_wait(self) -> None:
+        """From now on the client is waited for: for its next request, or for the rest of one that has begun."""
+        self._since = perf_counter()
+        if self._incoming is None:
+            self._allowed_s = _IDLE_S
 
     def _refuse(self, error: GoQueueError) -> None:
         """The request that is arriving is refused before it is whole; nothing after it is looked at."""
@@ -259,7 +279,7 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
             else:  # it is whole already, and waits
                 request.refusal, self._lingering = error, True
         else:
-            request.room = request.room.plus(room)
+            request.hold(room)
             if self.closing:
                 request.room.give()
         self._waits_for_room = False
@@ -269,21 +289,39 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         for request in self._waiting:
             request.room.give()
         self._waiting.clear()
+        self._unread, self._at = b"", 0
 
     def _end(self, *, linger: bool) -> None:
         """No request behind this one is answered, so none is carried out."""
         self._drop_waiting()
         if linger:
             self._transport.write_eof()
-            self._since, self._allowed_s = perf_counter(), _LINGER_S
+            self._lingered = 0
+            self._lingers_until = self.loop.call_later(limits.LINGER_S, self._stop_lingering)
         else:
             self.hang_up()
+
+    def _throw_away(self, count: int) -> None:
+        """A client that reads nothing before it has sent everything gets its answer only if somebody takes all that."""
+        self._lingered += count
+        if self._lingered > limits.LINGER_BYTES:
+            if self._lingers_until is None:  # it waits for its turn to be answered; so long nothing more is read
+                self._serve()
+            else:
+                self._cut_off("a refused client went on sending")
+
+    def _stop_lingering(self) -> None:
+        if self._transport.get_write_buffer_size():  # a slow reader: nothing more is read, and the answer may leave
+            self._since, self._allowed_s = perf_counter(), limits.REPLY_TIMEOUT_S
+            self.hang_up()
+        else:
+            self._cut_off("a refused client did not hang up")
 
     # --- looked after by the listener
 
     @property
     def busy(self) -> bool:
-        return self._task is not None or bool(self._waiting) or self._write_paused
+        return self._task is not None or self._behind or self._write_paused
 
     def drain(self) -> None:
         self._draining = True
@@ -302,21 +340,9 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
             pass  # it waits for us, or we for it
         elif now - self._since > self._allowed_s:
             self._cut_off("nothing came for too long")
+        elif self._incoming is not None and self._reading and now - self._heard_at > limits.SILENCE_S:
+            self._cut_off("the client fell silent in the middle of a request")
 
     def _cut_off(self, reason: str) -> None:
         log.debug("connection cut off", peer=str(self._transport.get_extra_info("peername")), reason=reason)
         self._abort()
-
-
-def _split(target: bytes) -> SplitResultBytes | None:
-    if target.startswith(b"/"):
-        path, _, query = target.partition(b"?")
-        return SplitResultBytes(b"", b"", path, query, b"")
-    try:
-        return urlsplit(target)
-    except ValueError:
-        return None
-
-
-def _too_large() -> TooLarge:
-    return TooLarge(f"the body is larger than {limits.MAX_BODY_BYTES} bytes; send fewer messages at a time")

@@ -13,9 +13,10 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from goqueue.api import openapi, pages
+from goqueue.api.bodies import Bodies
 from goqueue.api.http.messages import JSON, Answer, Park, Request, broken, refused
 from goqueue.api.operations import OPERATIONS, Operation
-from goqueue.api.refusals import refuse, unreadable
+from goqueue.api.refusals import refuse
 from goqueue.api.router import Router
 from goqueue.api.service import Service
 from goqueue.model import limits
@@ -27,8 +28,7 @@ from goqueue.telemetry.meters import OTHER
 
 log = logs.get("http")
 
-_NO_BODY: Final = b"{}"
-_SWITCHES: Final = frozenset({"verbose", "internal"})
+_SWITCHES: Final = frozenset({"verbose", "internal", "dead_letters"})
 """Fields of a query that need no value to be true."""
 
 Page = Callable[[], Awaitable[Answer]]
@@ -45,8 +45,8 @@ class HttpDoor:
         self._exposition = exposition
         self._router = Router(operations)
         self._encode = msgspec.json.Encoder().encode
-        self._decoders: dict[str, msgspec.json.Decoder[Any]] = {
-            operation.name: msgspec.json.Decoder(operation.request) for operation in operations if operation.has_body
+        self._bodies = {
+            operation.name: Bodies(operation, what="the body") for operation in operations if operation.has_body
         }
         self._meters = {operation.name: service.requests.meters(name, operation.name) for operation in operations}
         self._other = service.requests.meters(name, OTHER)
@@ -66,13 +66,13 @@ class HttpDoor:
             if page is not None:
                 answer = await page()
             else:
-                operation, path = self._router.match(request.method, request.path)
+                operation, path = self._router.match(request.head.method, request.head.path)
                 meters = self._meters[operation.name]
                 answer = await self._operate(operation, path, request, park)
         except GoQueueError as error:
             answer = refused(error)
         except Exception as error:
-            log.error("a request broke", method=request.method, path=repr(request.path[:200]), error=error)
+            log.error("a request broke", method=request.head.method, path=repr(request.head.path[:200]), error=error)
             answer = broken()
         meters.done(answer.outcome, perf_counter() - begun)
         return answer
@@ -80,9 +80,12 @@ class HttpDoor:
     async def _operate(self, operation: Operation, path: dict[str, Any], request: Request, park: Park) -> Answer:
         if not operation.while_stopping:
             self.broker.check()
-        fields = (
-            self._from_body(operation, request.body) if operation.has_body else _from_query(operation, request.query)
-        )
+        if operation.has_body:
+            fields, _ = await self._bodies[operation.name].read(
+                self._service, request.body, lambda weight: request.hold(self.broker.requests.take_anyway(weight))
+            )
+        else:
+            fields = _from_query(operation, request.head.query)
         if operation.park is not None:
             path["parked"] = await park(request, operation.park(self._service, fields, **path))
         if not operation.reply_bytes:
@@ -102,23 +105,12 @@ class HttpDoor:
             answer.undo = partial(operation.undo, self._service, reply)
         return answer
 
-    def _from_body(self, operation: Operation, body: bytes | bytearray) -> Any:
-        operation.check_size(body)
-        try:
-            return self._decoders[operation.name].decode(body or _NO_BODY)
-        except msgspec.ValidationError as error:
-            raise refuse(error, operation.request) from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise unreadable("the body", body, error) from None
-        except RecursionError:
-            raise InvalidRequest("the body is nested too deeply") from None
-
     # --- pages
 
     def _page(self, request: Request) -> Page | None:
-        page = self._pages.get(request.path.removeprefix(b"/v1"))
-        if page is not None and request.method != "GET":
-            raise MethodNotAllowed(f"{request.method} is not possible here; possible: GET", allowed="GET")
+        page = self._pages.get(request.head.path.removeprefix(b"/v1"))
+        if page is not None and request.head.method != "GET":
+            raise MethodNotAllowed(f"{request.head.method} is not possible here; possible: GET", allowed="GET")
         return page
 
     async def _metrics(self) -> Answer:

@@ -5,11 +5,13 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from goqueue.api.errors import INTERNAL, RETRY_AFTER_S, status_of
-from goqueue.broker.admission import NOTHING
+from goqueue.api.http.parsing import Head
+from goqueue.broker.admission import NOTHING, Ticket
 from goqueue.model.errors import GoQueueError, MethodNotAllowed
 from goqueue.wire.failures import pack_error
 
 JSON: Final = b"application/json"
+NO_HEAD: Final = Head(method="", path=b"", query=b"", keep_alive=True, length=None, expects=False)
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _STATUS_LINES: Final = {
     int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode() for status in HTTPStatus if status >= 200
@@ -19,18 +21,18 @@ _STATUS_LINES: Final = {
 class Request:
     """One request, whole. With a `refusal` it is answered by that, and the connection ends."""
 
-    __slots__ = ("body", "keep_alive", "method", "path", "query", "refusal", "room")
+    __slots__ = ("body", "head", "refusal", "room")
 
     def __init__(self) -> None:
-        self.method = ""
-        self.path = b""
-        """As it was sent: still percent-encoded."""
-        self.query = b""
+        self.head = NO_HEAD
         self.body: bytes | bytearray = b""
-        self.keep_alive = True
         self.refusal: GoQueueError | None = None
         self.room = NOTHING
-        """What was taken of the broker's budget for the body."""
+        """What was taken of the broker's budget for the body, and for what is made of it."""
+
+    def hold(self, room: Ticket) -> None:
+        """More room, given back with the rest."""
+        self.room = self.room.plus(room)
 
 
 class Answer:

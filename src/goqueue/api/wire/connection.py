@@ -35,8 +35,8 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
     """Frames are handled in the order they come; replies go out as they are ready."""
 
     __slots__ = (
-        "_broker", "_buffer", "_gathered", "_greeted", "_heard_at", "_own", "_pending", "_reading", "_requests",
-        "_room", "_tasks", "_waits_for_room", "drained",
+        "_arrived_at", "_broker", "_buffer", "_gathered", "_greeted", "_heard_at", "_own", "_pending", "_reading",
+        "_requests", "_room", "_tasks", "_waits_for_room", "drained",
     )  # fmt: skip
 
     def __init__(self, service: Service, meters: dict[str, RequestMeters], listener: Listener) -> None:
@@ -59,6 +59,8 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
         self._tasks: set[asyncio.Task[Any]] = set()
         self._heard_at = perf_counter()
         """When a frame last began or was whole."""
+        self._arrived_at = self._heard_at
+        """When anything last arrived, or the client was last listened to again."""
 
     # --- what asyncio calls
 
@@ -74,8 +76,9 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         self._see_written()
+        self._arrived_at = perf_counter()
         if not self._buffer.held:
-            self._heard_at = perf_counter()
+            self._heard_at = self._arrived_at
         if self._buffer.wrote(count):  # else more of a large frame is coming, and has room
             self._advance()
 
@@ -176,6 +179,7 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
+                self._arrived_at = perf_counter()
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
@@ -265,11 +269,14 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
 
     def sweep(self, now: float) -> None:
         """Cut off a client that neither sends on nor takes its replies; give back a buffer nobody needs."""
+        self._own.reclaim()
         stuck_s = self._stuck_s(now)
         held, waited_s = self._buffer.held, now - self._heard_at
         allowed_s = limits.BODY_GRACE_S + self._buffer.wanted / limits.BODY_BYTES_PER_S
         if (held or not self._greeted) and self._reading and waited_s > allowed_s:
             self._cut_off("a frame did not arrive in time")
+        elif held and self._reading and now - self._arrived_at > limits.SILENCE_S:
+            self._cut_off("the client fell silent in the middle of a frame")
         elif stuck_s > limits.REPLY_TIMEOUT_S:
             self._cut_off("replies were not taken in time")
         elif self.closing and waited_s > limits.REPLY_TIMEOUT_S:

@@ -8,14 +8,15 @@ import asyncio
 from collections.abc import Awaitable, Coroutine
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
+from goqueue.api.bodies import Bodies
 from goqueue.api.listening import T, Undo
-from goqueue.api.operations import BY_CODE, Operation
+from goqueue.api.operations import BY_CODE, OPERATIONS, Operation
 from goqueue.api.service import Service
-from goqueue.api.wire import bodies, polling, settling
+from goqueue.api.wire import polling, settling
 from goqueue.api.wire.settling import Settled
 from goqueue.broker.admission import NOTHING, Ticket
 from goqueue.broker.partition import GONE, Partition
@@ -38,6 +39,7 @@ from goqueue.wire.polls import PollRequest
 log = logs.get("wire")
 
 _encode = msgspec.json.Encoder().encode
+_BODIES: Final = {operation.name: Bodies(operation, what="the request", has_path=True) for operation in OPERATIONS}
 
 
 class Connection(Protocol):
@@ -350,8 +352,13 @@ class Requests:
         self, operation: Operation, correlation: int, body: bytes, held: Ticket, counted: Ticket, begun: float
     ) -> None:
         """Finished for its own sake; only the wait of an operation that has one ends when the client leaves."""
+
+        def count(weight: int) -> None:
+            nonlocal counted
+            counted = counted.plus(self._broker.requests.take_anyway(weight))
+
         try:
-            request, path = bodies.decode(operation, body)
+            request, path = await _BODIES[operation.name].read(self._service, body, count)
             if operation.park is not None:
                 counted.give()
                 body = b""  # nothing of it is needed any more

@@ -36,6 +36,9 @@ FILTERS: Final[dict[str, Any]] = {
         list[str] | None,
         option("--letter", "PARTITION:OFFSET", "Only this one, as dlq list has it below letter; may be given again."),
     ],
+    "deleted": Annotated[
+        bool, typer.Option("--deleted", help="Those of deleted topics that had the name before, and no others.")
+    ],
 }
 
 
@@ -52,6 +55,7 @@ def _filter(given: dict[str, Any]) -> dict[str, Any]:
     fields["to_time"] = typed_time("--to-time", given["to_time"])
     fields["header"] = dict(header_pairs(given["header"])) or None
     fields["offsets"] = offsets or None
+    fields["deleted"] = given["deleted"] or None
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -189,6 +193,8 @@ def _filter_words(found: dict[str, Any]) -> str:
             more = len(letters) - _SHOWN_LETTERS
             words = " ".join(letters[:_SHOWN_LETTERS]) + (f" and {count(more)} more" if more > 0 else "")
             shown.append(f"{'letters' if len(letters) > 1 else 'letter'} {words}")
+        elif name == "deleted":
+            shown.append("of deleted topics")
         elif name == "header":
             shown += [f"header {text(header)}={text(content)}" for header, content in value.items()]
         else:

@@ -143,15 +143,23 @@ def alter(topic: Topic, **settings: Any) -> None:
 def delete(
     topic: Topic,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask whether you are sure.")] = False,
+    dead_letters: Annotated[
+        bool, typer.Option("--dead-letters", help="Also its dead letters; otherwise they stay and can be read.")
+    ] = False,
 ) -> None:
     """Delete a topic and all its messages, for good."""
+    what = "all its messages and dead letters" if dead_letters else "all its messages"
     if not yes:
         if not sys.stdin.isatty():
-            raise InvalidRequest(f"deleting {topic} removes its messages for good; say --yes if that is what you want")
-        if not typer.confirm(f"Delete {topic} and all its messages?", err=True):
+            raise InvalidRequest(f"deleting {topic} removes {what} for good; say --yes if that is what you want")
+        if not typer.confirm(f"Delete {topic} and {what}?", err=True):
             note("nothing was deleted")
             raise typer.Exit(FAILED)
-    show(ask("delete_topic", topic=topic), lambda reply: say(f"deleted {reply['name']}"))
+    more = {"dead_letters": True} if dead_letters else {}
+    show(
+        ask("delete_topic", topic=topic, **more),
+        lambda reply: say(f"deleted {reply['name']}" + (f" and {reply['dlq_topic']}" if "dlq_topic" in reply else "")),
+    )
 
 
 def add_partitions(

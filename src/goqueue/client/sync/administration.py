@@ -167,9 +167,12 @@ class Administration(ABC):
             ),
         )
 
-    def delete_topic(self, topic: str) -> shapes.TopicDeleted:
-        """Delete a topic and its messages. UnknownTopic if there is none."""
-        return self._ask("delete_topic", shapes.TopicDeleted, topic=topic)
+    def delete_topic(self, topic: str, *, dead_letters: bool = False) -> shapes.TopicDeleted:
+        """Delete a topic and its messages, with `dead_letters` also those. UnknownTopic if there is none.
+
+        Dead letters that stay can be listed, and redriven to another topic, as those of a `deleted` one.
+        """
+        return self._ask("delete_topic", shapes.TopicDeleted, topic=topic, **given(dead_letters=dead_letters or None))
 
     def add_partitions(self, topic: str, count: int) -> shapes.PartitionsAdded:
         """Give a topic more partitions: `count` is the new total. Keys may move to other partitions.
@@ -453,16 +456,25 @@ class Administration(ABC):
         to_time: Moment | None = None,
         header: Mapping[str, str] | None = None,
         offsets: Mapping[int, Iterable[int]] | None = None,
+        deleted: bool = False,
         limit: int = 100,
         next: str | UnsetType | None = None,
     ) -> shapes.DeadLetterList:
         """Dead letters of a topic and why they died: those that match all that is given. `next` is that of a page.
 
         Times are those of death, the later one not included. `offsets` are those in the dead-letter topic, by
-        partition. UnknownTopic if there is none.
+        partition. With `deleted` they are those of topics that had the name before, instead of those of the topic that
+        has it now. UnknownTopic if there is none.
         """
         wanted = as_filter(
-            reason=reason, group=group, key=key, from_time=from_time, to_time=to_time, header=header, offsets=offsets
+            reason=reason,
+            group=group,
+            key=key,
+            from_time=from_time,
+            to_time=to_time,
+            header=header,
+            offsets=offsets,
+            deleted=deleted,
         )
         return self._ask(
             "list_dead_letters",
@@ -483,17 +495,26 @@ class Administration(ABC):
         to_time: Moment | None = None,
         header: Mapping[str, str] | None = None,
         offsets: Mapping[int, Iterable[int]] | None = None,
+        deleted: bool = False,
         rate: float | None = None,
         dry_run: bool = False,
         target: str | None = None,
     ) -> shapes.RedriveStarted:
         """Publish dead letters again, those that `list_dead_letters` finds: where they came from, or to `target`.
 
-        At most `rate` in a second. With `dry_run`, or if nothing matches, none is started: `id` is None. Conflict while
-        another one of this topic is running, UnknownTopic if there is none.
+        Those of a `deleted` topic need a `target`. At most `rate` in a second. With `dry_run`, or if nothing matches,
+        none is started: `id` is None. Conflict while another one of this topic is running, UnknownTopic if there is
+        none.
         """
         wanted = as_filter(
-            reason=reason, group=group, key=key, from_time=from_time, to_time=to_time, header=header, offsets=offsets
+            reason=reason,
+            group=group,
+            key=key,
+            from_time=from_time,
+            to_time=to_time,
+            header=header,
+            offsets=offsets,
+            deleted=deleted,
         )
         return self._ask(
             "start_redrive",

@@ -128,7 +128,7 @@ class Consumer:
         """The next message. Never ends by itself; leave the loop with `break`."""
         found = self._stock.step()
         if found is None:  # the loop is asked per row, not per message
-            ((row, at, _),) = self._loop.run(self._core.take(1, None))
+            ((row, at, _),) = self._loop.run(self._core.take(1, None, is_patient=True))
         else:
             row, at = found
         return ConsumerMessage(self._loop, row, row.decode()[at])

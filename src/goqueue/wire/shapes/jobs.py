@@ -133,6 +133,8 @@ class LetterFilter(Request, frozen=True, kw_only=True):
     header: dict[str, str] | UnsetType = UNSET
     offsets: dict[PartitionKey, list[Offset]] | UnsetType = UNSET
     """By partition of the dead-letter topic."""
+    deleted: bool = False
+    """Letters of deleted topics that had the name before, instead of those of the topic that has it now."""
 
 
 FilterText = Annotated[str, Meta(description="A LetterFilter, as JSON", examples=['{"reason": "rejected"}'])]
@@ -150,6 +152,8 @@ class LetterOrigin(Reply, frozen=True, kw_only=True):
     partition: int
     offset: int
     message_id: str
+    topic_id: str
+    """Of a topic that was deleted it is another one than that of the topic with this name now."""
 
 
 class DeadLetter(Reply, frozen=True, kw_only=True, omit_defaults=True):
@@ -191,7 +195,7 @@ class StartRedrive(Request, frozen=True, kw_only=True):
     """Messages per second, at most."""
     dry_run: bool = False
     target: TopicName | None = None
-    """A topic; where they came from if left out."""
+    """A topic; where they came from if left out. Letters of a deleted topic need one."""
 
 
 class RedriveStarted(Reply, frozen=True, kw_only=True):
@@ -208,6 +212,7 @@ class ShownFilter(Reply, frozen=True, kw_only=True, omit_defaults=True):
     to_time: str | UnsetType = UNSET
     header: dict[str, str] | UnsetType = UNSET
     offsets: dict[str, list[int]] | UnsetType = UNSET
+    deleted: bool | UnsetType = UNSET
 
 
 class ShownRedrive(Reply, frozen=True, kw_only=True, omit_defaults=True):

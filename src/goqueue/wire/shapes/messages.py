@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from goqueue.model import limits
-from goqueue.model.names import TRANSACTION_NAME_PATTERN, TRANSACTION_PATTERN
+from goqueue.model.names import INCARNATION_PATTERN, TRANSACTION_NAME_PATTERN, TRANSACTION_PATTERN
 from goqueue.wire.shapes.fields import (
     DurabilityName,
     Duration,
@@ -145,12 +145,18 @@ class Offsets(Reply, frozen=True, kw_only=True):
 class InitProducer(Request, frozen=True, kw_only=True):
     """Asks for a producer id: a new one, or that of the transactional id, in a new epoch.
 
-    Whoever had the transactional id before is fenced off, and what it left open is aborted.
+    Whoever had the transactional id before is fenced off, and what it left open is aborted. With `incarnation`, and
+    with `producer_id` and `epoch` from the second time on, a request that is sent again is answered as the first was.
     """
 
     transactional_id: TransactionalId | UnsetType = UNSET
     transaction_timeout: Duration | UnsetType = UNSET
     """How long its transactions may be open, unless they say so themselves; 60 seconds if left out."""
+    incarnation: Annotated[str, Meta(pattern=INCARNATION_PATTERN)] | UnsetType = UNSET
+    """This life of the program: a name that it makes up when it starts, like a UUID, and keeps until it ends."""
+    producer_id: ProducerId | UnsetType = UNSET
+    """With `epoch`: as whom this program wrote until now. It is refused when somebody else has taken over since."""
+    epoch: ProducerEpoch | UnsetType = UNSET
 
 
 class ProducerReply(Reply, frozen=True, kw_only=True):

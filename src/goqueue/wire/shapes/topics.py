@@ -106,9 +106,16 @@ class TopicDescription(Reply, frozen=True, kw_only=True):
     created: str
 
 
-class TopicDeleted(Reply, frozen=True, kw_only=True):
+class DeleteTopic(Request, frozen=True, kw_only=True):
+    dead_letters: bool = False
+    """Also its dead letters, with the topic they are in; otherwise they stay and can be read."""
+
+
+class TopicDeleted(Reply, frozen=True, kw_only=True, omit_defaults=True):
     deleted: bool
     name: str
+    dlq_topic: str | UnsetType = UNSET
+    """The topic of the dead letters, if it was deleted too."""
 
 
 class AddPartitions(Request, frozen=True, kw_only=True):
