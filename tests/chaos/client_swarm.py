@@ -400,6 +400,8 @@ class Judge:
             ("goqueue_transactions_open", "transactions of clients that have gone stay open"),
         ):
             self._until(lambda name=name: self.gauge(name) == 0, f"{otherwise}: {name}")  # type: ignore[misc]
+        if lost := self.gauge("goqueue_in_flight_lost_bytes_total"):
+            raise Reserved(f"{lost} bytes were given back by nobody, until they were missed")
         gone = "of clients that have gone stay open"
         self._until(lambda: self.gauge("goqueue_connections") <= self._connections, f"connections {gone}")
         self._until(lambda: self.sockets() <= self._sockets, f"sockets {gone}")

@@ -39,6 +39,7 @@ def test_clients_that_leave_for_ten_minutes_leave_nothing_behind(tmp_path: Path)
     [
         ("asks-late", "grpc", Died),
         ("keeps-room", "grpc", Reserved),
+        ("loses-room", "grpc", Reserved),
         ("keeps-connections", "http", Reserved),
         ("keeps-messages", "wire", Reserved),
         ("breaks", "grpc", Broke),

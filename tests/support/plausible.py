@@ -116,7 +116,7 @@ class World:
             case "max_bytes":
                 return dice.choice((1, 100_000, 2 * MIB))
             case "value":
-                return "v" * dice.choice((1, 100, 20_000))
+                return "v" * dice.choice((1, 100, 20_000, 20_000, 300_000))
             case "messages" if operation.name == "publish_batch":
                 return [{"value": "v" * dice.choice((1, 20_000))} for _ in range(dice.randint(1, 5))]
             case "token":

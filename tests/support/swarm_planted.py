@@ -5,6 +5,7 @@ Run as a program its first argument names what is planted; the rest is for `goqu
 
 import asyncio
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 from goqueue.api.grpc.caller import Caller, Context
@@ -38,9 +39,14 @@ def _plant_late_question() -> None:
 def _plant_kept_room() -> None:
     """What was reserved for the reply to a client that leaves is kept."""
     kept: list[Call] = []
+    _plant_lost_room(kept.append)
+
+
+def _plant_lost_room(keep: Callable[[Call], None] = lambda _: None) -> None:
+    """What was reserved for the reply to a client that leaves goes with it."""
 
     def planted(self: Call, task: "asyncio.Task[Any]") -> None:
-        kept.append(self)
+        keep(self)
         task.add_done_callback(forget)
 
     Call.leave = planted  # type: ignore[method-assign]
@@ -76,6 +82,7 @@ def _plant_broken_reply() -> None:
 PLANTS: Final = {
     "asks-late": _plant_late_question,
     "keeps-room": _plant_kept_room,
+    "loses-room": _plant_lost_room,
     "keeps-connections": _plant_kept_connection,
     "keeps-messages": _plant_kept_messages,
     "breaks": _plant_broken_reply,

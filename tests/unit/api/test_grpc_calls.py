@@ -672,3 +672,25 @@ def test_who_has_left_before_it_is_refused_is_no_error(tmp_path: Path) -> None:
             door.check_nothing_is_held()
 
     run(body())
+
+
+def test_who_leaves_while_its_request_is_read_does_not_wait_for_room_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ADMISSION_WAIT_S", 10 * PATIENCE_S)
+
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            replies = door.broker.replies
+            full = replies.take_anyway(replies.limit)
+            many = ["x" * 200] * (limits.SMALL_JSON_BYTES // 200 + 1)
+            async with door.service.turns.turn():
+                asking = asyncio.ensure_future(door.begin("metadata", Client(), topics=many))
+                await turns()
+                asking.cancel()
+                await asyncio.wait((asking,))
+            await door.finish()
+            full.give()
+            door.check_nothing_is_held()
+
+    run(body())

@@ -5,10 +5,10 @@ import random
 import msgspec
 import pytest
 
+from goqueue.api.bodies import Bodies
 from goqueue.api.grpc.schema import request_name
 from goqueue.api.grpc.translating import pb, read_request
 from goqueue.api.operations import OPERATIONS, Operation
-from goqueue.api.wire import bodies
 from tests.support.plausible import World, as_protobuf
 
 TRIES = 30
@@ -19,7 +19,7 @@ def test_a_request_that_was_made_from_the_table_is_not_refused_for_its_form(oper
     world = World(random.Random(0), topics=["orders"], own=["own"], groups=["g"])
     for _ in range(TRIES):
         fields = world.request(operation)
-        bodies.decode(operation, msgspec.json.encode(fields))
+        Bodies(operation, what="the request", has_path=True).decode(msgspec.json.encode(fields))
         read_request(operation, getattr(pb, request_name(operation.name)).FromString(as_protobuf(operation, fields)))
 
 
