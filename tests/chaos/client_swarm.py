@@ -435,7 +435,12 @@ def furnish(broker: RunningBroker) -> dict[str, int]:
     """Topics with something in them; their ids."""
     ids = {}
     for name in (*TOPICS, STEADY):
-        fields = {"num_partitions": _PARTITIONS, "segment_bytes": SEGMENT_BYTES, "max_retries": 1000}
+        fields = {
+            "num_partitions": _PARTITIONS,
+            "segment_bytes": SEGMENT_BYTES,
+            "max_retries": 1000,
+            "visibility_timeout": "1s",
+        }
         backoff = {"base": "10ms", "max": "50ms"}
         made = broker.request("POST", "/topics", {"name": name, "backoff": backoff, **fields})
         assert made.status == 201, made

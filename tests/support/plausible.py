@@ -107,7 +107,7 @@ class World:
                 return "1s"
             case "timeout" if operation.park is not None:
                 return dice.choice(("0s", "5ms", "50ms", "30s"))
-            case "timeout" | "delay" | "visibility":
+            case "timeout" | "delay" | "visibility" | "visibility_timeout":
                 return "1s"
             case "every":
                 return "1h"
@@ -162,7 +162,7 @@ _HELPFUL: Final = {
     "acks": OFTEN, "delay": SELDOM, "epoch": SELDOM, "every": 1.0, "limit": OFTEN, "max_bytes": OFTEN, "offset": OFTEN,
     "partition": SELDOM, "paused": 1.0, "producer_id": SELDOM, "receipt_handle": 1.0, "session_timeout": 1.0,
     "timeout": 1.0, "transaction_id": SELDOM, "transactional_id": SELDOM, "num_partitions": OFTEN, "rate": 1.0,
-    "verbose": OFTEN, "mode": OFTEN,
+    "verbose": OFTEN, "mode": OFTEN, "visibility_timeout": 1.0,
 }  # fmt: skip
 """How often a field is there that need not be."""
 _ONE_OF: Final[dict[str, frozenset[str]]] = {"receipt_handles": _LISTED, "offset": frozenset(("from_time",))}
