@@ -335,7 +335,7 @@ def test_compaction_can_be_switched_on_and_keeps_the_newest_of_each_key(tmp_path
             for turn in range(20):
                 for key in ("a", "b", "c"):
                     await broker.fill("orders", turn, size=300, key=key)
-            await broker.call("publish", topic="orders", partition=0, key="c", value=None)
+            await broker.call("publish", topic="orders", partition=0, key="c", tombstone=True)
             await broker.call("change_topic", topic="orders", cleanup_policy="compact")
             clock.now += 2 * _HOUR_MS  # retention does not apply any more
             await broker.fill("orders", *range(20), size=1000, key="last")  # to seal the others

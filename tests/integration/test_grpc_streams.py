@@ -237,6 +237,20 @@ def test_who_ends_the_stream_leaves_the_group_unless_it_wants_to_stay(client: Gr
     assert resumed.until("batch").member_id == member
 
 
+def test_who_ends_a_stream_that_was_resumed_leaves_no_ghost_behind(client: GrpcClient, topic: str) -> None:
+    stream = subscribe(client, topic)
+    member = stream.until("member").member_id
+    stream.call.cancel()
+    for stays in (True, False):
+        resumed = client.stream("Subscribe")
+        resumed.send(subscription={"group": topic, "member_id": member, "stay": stays})
+        resumed.until("member")
+        resumed.finish()
+        assert [each.member_id for each in client.call("DescribeGroup", group=topic).members] == [member] * stays
+    publish(client, topic, b"1")
+    assert subscribe(client, topic, credit=1).until("batch").messages[0].offset == 0
+
+
 def test_who_cancels_the_stream_stays_a_member_and_may_come_back(client: GrpcClient, topic: str) -> None:
     publish(client, topic, b"1")
     stream = subscribe(client, topic, credit=1)

@@ -129,8 +129,8 @@ def test_what_is_not_base64_is_refused(broker: RunningBroker, shared: str, text:
     assert part in error["error"]
 
 
-def test_a_null_value_deletes_and_is_read_as_null(broker: RunningBroker, shared: str) -> None:
-    assert round_trip(broker, shared, key="k", value=None)["value"] is None
+def test_a_tombstone_is_read_as_null(broker: RunningBroker, shared: str) -> None:
+    assert round_trip(broker, shared, key="k", tombstone=True)["value"] is None
     assert round_trip(broker, shared, key="k", value="")["value"] == ""
 
 

@@ -170,7 +170,8 @@ def as_message(
     more |= given(
         key=texts[1], headers=[(name, text) for (name, _), text in zip(pairs, texts[2:], strict=True)] or None
     )
-    return {"value": texts[0], "encoding": encoding, **more}
+    content = {"tombstone": True} if texts[0] is None else {"value": texts[0]}
+    return {**content, "encoding": encoding, **more}
 
 
 def as_filter(

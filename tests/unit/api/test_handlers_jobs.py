@@ -151,7 +151,7 @@ def test_bytes_go_in_and_come_out_as_base64(tmp_path: Path) -> None:
             await rig.wait(MINUTE)
             (found,) = (await rig.call("read_partition", topic="orders", partition=0))["messages"]
             assert {name: found[name] for name in message} == message
-            null = await rig.call("create_schedule", **SCHEDULE | {"message": {"value": None, "key": "k"}})
+            null = await rig.call("create_schedule", **SCHEDULE | {"message": {"tombstone": True, "key": "k"}})
             assert null["message"]["value"] is None
 
     run(go())

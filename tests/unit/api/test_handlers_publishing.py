@@ -202,11 +202,21 @@ def test_headers_are_an_object_or_pairs(tmp_path: Path) -> None:
     run(go())
 
 
-def test_a_null_value_deletes_and_an_empty_one_does_not(tmp_path: Path) -> None:
+def test_a_tombstone_says_that_it_is_one_and_nothing_becomes_one_by_accident(tmp_path: Path) -> None:
     async def go() -> None:
         async with served(tmp_path) as broker:
             await broker.call("create_topic", name="orders", num_partitions=1)
-            await batch(broker, {"value": None, "key": "k"}, {"value": "", "key": ""})
+            for forgotten in ({"key": "k"}, {"key": "k", "value": None}, {"key": "k", "tombstone": False}):
+                with pytest.raises(InvalidRequest, match="value is missing; a message without one is a tombstone"):
+                    await broker.call("publish", topic="orders", **forgotten)
+                results = await batch(broker, {"value": "x", "key": "k"}, forgotten)
+                assert [result.get("code") for result in results] == [None, "invalid_request"]
+            with pytest.raises(InvalidRequest, match="a tombstone has no value"):
+                await broker.call("publish", topic="orders", value="", tombstone=True)
+            assert partition_values(broker) == [["x"] * 3]
+            await broker.call("delete_topic", topic="orders")
+            await broker.call("create_topic", name="orders", num_partitions=1)
+            await batch(broker, {"tombstone": True, "key": "k"}, {"value": "", "key": ""})
             assert (record(broker).value, record(broker).key) == (None, b"k")
             assert (record(broker, 0, 1).value, record(broker, 0, 1).key) == (b"", b"")
 

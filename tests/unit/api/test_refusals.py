@@ -93,7 +93,7 @@ def test_it_says_what_would_be_right(request_type: type[shapes.Request], fields:
         (shapes.CreateTopic, {"name": "a", "num_partitions": 1001}, "num_partitions is more than 1000; ", None),
         (shapes.CreateTopic, {"name": "a", "colour": 1}, "there is no field 'colour' here", "colour"),
         (shapes.CreateTopic, {}, "name is missing; use letters", "name"),
-        (shapes.CreateSchedule, {"message": {}}, "message.value is missing", "message.value"),
+        (shapes.CreateSchedule, {"message": {"value": 1}}, "message.value is a whole number", "message.value"),
         (shapes.TopicSettingsFields, {"backoff": {"base": "x"}}, "backoff.base is not written as", "backoff.base"),
         (
             shapes.TopicSettingsFields,

@@ -109,7 +109,7 @@ def message(value: Any, **named: Any) -> Any:
 
 def test_a_message_is_text_when_all_of_it_is() -> None:
     assert message("é") == message("é".encode()) == {"value": "é", "encoding": "utf-8"}
-    assert message(None, key=b"k") == {"value": None, "key": "k", "encoding": "utf-8"}
+    assert message(None, key=b"k") == {"tombstone": True, "key": "k", "encoding": "utf-8"}
     assert message("v", headers=[("a", b"1"), ("a", "2")], priority=Lane.CRITICAL) == {
         "value": "v",
         "headers": [("a", "1"), ("a", "2")],
@@ -125,7 +125,7 @@ def test_a_message_is_base64_as_soon_as_some_of_it_is_not_text() -> None:
         "headers": [("a", "Yg==")],
         "encoding": "base64",
     }
-    assert message(None, key=b"\xff") == {"value": None, "key": "/w==", "encoding": "base64"}
+    assert message(None, key=b"\xff") == {"tombstone": True, "key": "/w==", "encoding": "base64"}
 
 
 def test_a_part_of_a_message_is_not_changed_without_its_value() -> None:

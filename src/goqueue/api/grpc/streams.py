@@ -83,7 +83,7 @@ MESSAGES: Final = (
             Field("max_messages", "int32", _OPTIONAL, "Of one batch; 100 if left out."),
             Field("max_bytes", "int64", _OPTIONAL, "Of one batch."),
             Field("visibility", "string", _OPTIONAL, "How long messages are the member's alone."),
-            Field("stay", "bool", _OPTIONAL, "Stay a member when the stream ends; else it leaves, if it joined here."),
+            Field("stay", "bool", _OPTIONAL, "Stay a member when the stream ends; else it leaves."),
         ),
         "Who consumes, and how.",
     ),

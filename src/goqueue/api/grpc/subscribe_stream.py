@@ -53,7 +53,6 @@ class SubscribeStream:
         """Set when another stream goes on as this member."""
         self._writing = asyncio.Lock()
         self._group = self._member_id = ""
-        self._joined = False
         self._stays = False
         self._poll = shapes.Poll(member_id="?")
         self._received: int | None = None
@@ -86,7 +85,7 @@ class SubscribeStream:
         _credit_of(request)  # what is wrong is told before anybody joins
         if found.HasField("join"):
             reply = await self._perform("join_group", found.join)
-            self._group, self._joined = found.join.group, True
+            self._group = found.join.group
         else:
             self._group = found.group
             reply = await self._perform("heartbeat", pb.HeartbeatRequest(group=found.group, member_id=found.member_id))
@@ -280,7 +279,7 @@ class SubscribeStream:
     async def leave(self) -> None:
         """Unless it was to stay, goes on with another stream, or has vanished, which cancels this within a moment."""
         await asyncio.sleep(limits.GRPC_MOMENT_S)
-        if self._joined and not self._stays and not self.replaced.is_set():
+        if not self._stays and not self.replaced.is_set():
             await self._perform("leave_group", pb.LeaveGroupRequest(group=self._group, member_id=self._member_id))
 
     def abandon(self, pump: "asyncio.Task[None]") -> None:

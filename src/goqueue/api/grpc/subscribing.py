@@ -1,6 +1,6 @@
 """Subscribe: a member of a group on one stream, made of the operations a consumer would call one after the other.
 
-A client that ends its side of the stream leaves the group, if it joined here and did not ask to stay. One that just
+A client that ends its side of the stream leaves the group, unless it asked to stay, however it came. One that just
 vanishes is missed when its session is over, like at every other door: it may come back. A member has one stream: one
 that is opened later ends the one before it.
 """

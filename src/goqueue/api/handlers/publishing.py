@@ -459,6 +459,8 @@ class _Results:
 def to_record(message: shapes.Message, limit: int, producer: Producer | None, transaction: int | None = None) -> Record:
     """As it is published to a topic that allows so many bytes; raises why it may not be."""
     key, value = message.key, message.value
+    if (value is None) is not message.tombstone:
+        raise _no_tombstone() if value is None else InvalidRequest("a tombstone has no value; leave out one of the two")
     decode = _from_base64 if message.encoding == "base64" else _from_text
     key_bytes = None if key is None else decode(key, "key")
     value_bytes = None if value is None else decode(value, "value")
@@ -489,6 +491,12 @@ def to_record(message: shapes.Message, limit: int, producer: Producer | None, tr
             transaction=transaction,
         )
     return Record(0, 0, key_bytes, value_bytes, _LANES[message.priority], headers, extension)
+
+
+def _no_tombstone() -> InvalidRequest:
+    error = InvalidRequest("value is missing; a message without one is a tombstone, and says so: tombstone is true")
+    error.field = "value"
+    return error
 
 
 def _deliver_at(message: shapes.Message) -> int | None:

@@ -18,7 +18,9 @@ _PLACE_PATTERN = r"^\d{1,15}-[0-9a-f]{16}$"
 class ScheduleMessage(Request, frozen=True, kw_only=True):
     """What each run publishes. Text, or base64 if `encoding` says so."""
 
-    value: str | None
+    value: str | None = None
+    """Left out, or null, for a tombstone only."""
+    tombstone: bool = False
     key: str | None = None
     partition: PartitionNumber | None = None
     """Without one it goes by its key, or to each partition in turn."""

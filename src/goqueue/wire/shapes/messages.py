@@ -19,9 +19,12 @@ from goqueue.wire.shapes.fields import (
 
 
 class Message(Request, frozen=True, kw_only=True):
-    """One message. Values, keys and header values are text, or base64 if `encoding` says so; a null value deletes."""
+    """One message. Values, keys and header values are text, or base64 if `encoding` says so."""
 
-    value: str | None
+    value: str | None = None
+    """Left out, or null, for a tombstone only."""
+    tombstone: bool = False
+    """It has no value: where its topic is compacted it deletes its key."""
     key: str | None = None
     partition: PartitionNumber | None = None
     priority: Literal["critical", "high", "normal", "low", "background", 0, 1, 2, 3, 4] = "normal"
