@@ -22,7 +22,7 @@ IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run spark test lint pytest busy codec bench bench-short sim crash broker-crash group-crash group-rebalance delivery-crash client-crash txn-crash txn-lost spark-crash powercut sidecar-powercut delivery-powercut scale clean
+.PHONY: help run spark test lint pytest busy codec bench bench-short sim crash broker-crash group-crash group-rebalance delivery-crash client-crash client-swarm txn-crash txn-lost spark-crash powercut sidecar-powercut delivery-powercut scale clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -88,6 +88,10 @@ delivery-crash: $(TEST_READY) ## kill -9 a broker while messages are delayed, de
 client-crash: CYCLES ?= 20
 client-crash: $(TEST_READY) ## kill -9 a broker under programs that use the Python client (CYCLES=20)
 	$(PY) -m tests.chaos.client_kill --cycles $(CYCLES)
+
+client-swarm: SECONDS ?= 600
+client-swarm: $(TEST_READY) ## clients that leave at every point of everything there is, at all doors (SECONDS=600)
+	$(PY) -m tests.chaos.client_swarm --seconds $(SECONDS)
 
 txn-crash: CYCLES ?= 30
 txn-crash: $(TEST_READY) ## kill -9 a broker and programs that consume, transform and produce in transactions (CYCLES=30)

@@ -157,6 +157,12 @@ class RunningBroker:
         return self._process is not None
 
     @property
+    def ended(self) -> int | None:
+        """The exit code of a process that ended by itself; None as long as it runs."""
+        assert self._process is not None, "it was not started, or was stopped"
+        return self._process.poll()
+
+    @property
     def pid(self) -> int:
         assert self._process is not None, "it does not run"
         return self._process.pid

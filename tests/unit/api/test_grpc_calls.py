@@ -1,15 +1,17 @@
 """One call on its way: what is held is given back, what could not be told is undone, what was begun is finished."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
 
 from goqueue.api.grpc import publishing
+from goqueue.api.grpc.caller import Caller
 from goqueue.api.grpc.calls import Call, Calls
 from goqueue.api.grpc.frames import Frame
 from goqueue.api.grpc.held import Held
@@ -18,6 +20,7 @@ from goqueue.api.grpc.schema import request_name, rpc_name
 from goqueue.api.grpc.subscribing import SubscribeStreams
 from goqueue.api.grpc.translating import pb
 from goqueue.api.operations import BY_NAME
+from goqueue.broker.admission import Admission
 from goqueue.model import limits
 from tests.support.loop import run, turns
 from tests.support.patience import PATIENCE_S
@@ -40,6 +43,8 @@ class Client:
         """Whether it can be written to; None: it just does not read."""
         self.stuck: asyncio.Future[None] | None = None
 
+        self.gone = False
+        """Whether it cannot be refused anything any more."""
         self.over = False
         """Whether its handler has returned. Asked for anything from then on, the library crashes the process."""
         self.touched: list[str] = []
@@ -63,6 +68,8 @@ class Client:
 
     async def abort(self, code: grpc.StatusCode, details: str, trailing: Any) -> None:
         self._touch("abort")
+        if self.gone:
+            raise grpc.aio.InternalError("it has gone")
         raise Ended(code.name, details)
 
     def _touch(self, what: str) -> None:
@@ -624,6 +631,66 @@ def test_calls_whose_deadline_was_over_take_no_room_from_others(
                 client.stuck.cancel()
             await asyncio.wait(calls)
             await door.finish()
+            door.check_nothing_is_held()
+
+    run(body())
+
+
+def test_a_write_that_fails_when_nobody_waits_for_it_any_more_is_no_error() -> None:
+    """Its client has left, which its handler has heard already."""
+    slips: list[dict[str, Any]] = []
+
+    async def body() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: slips.append(context))
+        client = Client()
+        client.stuck, client.takes = asyncio.get_running_loop().create_future(), False
+
+        async def handle() -> None:
+            async with Caller(cast(Any, client), Admission(1)) as caller:
+                await caller.write(b"x")
+
+        handling = asyncio.ensure_future(handle())
+        await turns()
+        handling.cancel()
+        await turns()
+        client.stuck.set_result(None)
+        await asyncio.wait((handling,))
+        assert handling.cancelled()
+
+    run(body())
+    gc.collect()  # a task that failed tells of it when it goes
+    assert slips == []
+
+
+def test_who_has_left_before_it_is_refused_is_no_error(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            client = Client()
+            client.gone = True
+            with pytest.raises(asyncio.CancelledError):
+                await door.begin("describe_topic", client, topic="nowhere")
+            door.check_nothing_is_held()
+
+    run(body())
+
+
+def test_who_leaves_while_its_request_is_read_does_not_wait_for_room_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ADMISSION_WAIT_S", 10 * PATIENCE_S)
+
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            replies = door.broker.replies
+            full = replies.take_anyway(replies.limit)
+            many = ["x" * 200] * (limits.SMALL_JSON_BYTES // 200 + 1)
+            async with door.service.turns.turn():
+                asking = asyncio.ensure_future(door.begin("metadata", Client(), topics=many))
+                await turns()
+                asking.cancel()
+                await asyncio.wait((asking,))
+            await door.finish()
+            full.give()
             door.check_nothing_is_held()
 
     run(body())

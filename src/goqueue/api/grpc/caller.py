@@ -63,13 +63,23 @@ class Caller:
         return self._writing
 
     async def abort(self, code: grpc.StatusCode, text: str, trailing: Any) -> NoReturn:
-        """End the call, behind a reply that is not read yet. Raises what the library expects to see."""
+        """End the call, behind a reply that is not read yet. Raises what the library expects to see.
+
+        If that cannot be told its client has left; the library, shown its own error, would log it as one.
+        """
         if self._writing is not None:
             await asyncio.wait((self._writing,))
-        await self._there().abort(code, text, trailing)
+        try:
+            await self._there().abort(code, text, trailing)
+        except grpc.aio.InternalError as error:
+            raise asyncio.CancelledError from error
 
     async def _write(self, data: bytes) -> None:
-        await self._there().write(data)
+        """A write that fails has no reader any more: it ends as if cancelled, whether or not anybody waits for it."""
+        try:
+            await self._there().write(data)
+        except grpc.aio.BaseError as error:
+            raise asyncio.CancelledError from error
 
     def _there(self) -> Context:
         if self._context is None:

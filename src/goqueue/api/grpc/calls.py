@@ -7,7 +7,8 @@ difference. A request is here before anybody asks for room: it is counted at onc
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from time import perf_counter
 from typing import Any, Final, TypeVar
 
@@ -119,9 +120,9 @@ class Call:
                 counted.give()
                 body = b""  # nothing of it is needed any more
                 with self._held.place():
-                    path["parked"] = await self._park(operation.park(self._service, request, **path))
+                    path["parked"] = await self._park(partial(operation.park, self._service, request, **path))
             if operation.reply_bytes:
-                self._room = await self._park(self._held.take(self._budget, operation.reply_bytes))
+                self._room = await self._park(partial(self._held.take, self._budget, operation.reply_bytes))
             try:
                 reply: Reply = await operation.handler(self._service, request, **path)
             except BaseException:
@@ -155,11 +156,13 @@ class Call:
         except DecodeError:
             raise InvalidRequest(f"the request is not a {name} of protobuf") from None
 
-    async def _park(self, work: Awaitable[T]) -> T:
+    async def _park(self, begin: Callable[[], Awaitable[T]]) -> T:
         """A wait that holds nothing: it ends when the client leaves, and nobody waits behind one who is gone."""
+        if self._left:
+            raise asyncio.CancelledError
         self._parked = True
         try:
-            return await work
+            return await begin()
         finally:
             self._parked = False
 

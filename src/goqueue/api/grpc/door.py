@@ -1,7 +1,8 @@
 """The door itself: a gRPC server on the broker's loop, with its health and a description of itself.
 
 Opened, drained and closed like the other doors. Health follows the broker: serving while it is ready, and not from the
-moment it stops. gRPC's own lines in the log are for whoever runs the process to allow, or not.
+moment it stops. gRPC's own lines in the log are for whoever runs the process to allow, or not; but those that call it
+an error that a client has left are left out.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from goqueue.api.grpc import health, reflection
 from goqueue.api.grpc.calls import Calls
 from goqueue.api.grpc.failures import Handler
 from goqueue.api.grpc.held import Held
+from goqueue.api.grpc.library_log import leave_out_unsent
 from goqueue.api.grpc.proto import PACKAGE, SERVICE
 from goqueue.api.grpc.publishing import PublishStreams
 from goqueue.api.grpc.streams import PUBLISH, SUBSCRIBE
@@ -36,6 +38,8 @@ class GrpcDoor:
         self._subscribing = SubscribeStreams(service, self._held)
         self._health = health.Health(service.broker, (NAME,), self._held)
         self._server: grpc.aio.Server | None = None
+        self._log_all: Callable[[], None] | None = None
+        """Once it is open: lets the library log as it would."""
 
     async def open(self, host: str, port: int) -> str:
         """Where it listens. OSError when it cannot."""
@@ -57,6 +61,7 @@ class GrpcDoor:
             raise OSError("it is taken, or not of this machine") from None
         await server.start()
         self._server = server
+        self._log_all = leave_out_unsent((NAME, health.NAME, *reflection.NAMES))
         return f"{shown}:{bound}"
 
     def drain(self) -> None:
@@ -70,6 +75,8 @@ class GrpcDoor:
             await asyncio.sleep(limits.DRAIN_POLL_S)
         if self._server is not None:
             await self._server.stop(limits.GRPC_LAST_WORDS_S)  # for answers that are on their way
+        if self._log_all is not None:
+            self._log_all()
 
 
 def _options() -> tuple[tuple[str, int], ...]:

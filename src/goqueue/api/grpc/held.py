@@ -8,11 +8,8 @@ that of its connection, which gets `busy` beyond it. Knows nothing of operations
 import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
-
-import grpc
 
 from goqueue.api.grpc.caller import Caller, Context, peer_of
 from goqueue.broker.admission import NOTHING, Admission, Ticket, take_both
@@ -108,7 +105,7 @@ class Held:
         if room is NOTHING:
             room = await caller.budget.take(len(data), timeout_s=limits.ADMISSION_WAIT_S)
         writing = caller.begin_writing(data)
-        writing.add_done_callback(partial(_written, room))
+        writing.add_done_callback(lambda _: room.give())
         del data
         wait_s = limits.GRPC_LAST_WORDS_S if self.drained.is_set() else limits.REPLY_TIMEOUT_S
         patience = asyncio.timeout(wait_s)
@@ -118,16 +115,8 @@ class Held:
                 await asyncio.shield(writing)
         except TimeoutError:
             raise RequestTimeout("the reply was not taken in time") from None
-        except (grpc.aio.InternalError, grpc.aio.UsageError) as error:
-            raise asyncio.CancelledError from error
         finally:
             self._patience.discard(patience)
-
-
-def _written(room: Ticket, writing: "asyncio.Task[None]") -> None:
-    if not writing.cancelled():
-        writing.exception()  # that the client has left is known to whoever waits for it
-    room.give()
 
 
 def forget(task: "asyncio.Task[Any]") -> None:
