@@ -90,6 +90,7 @@ def test_a_wide_bind_is_answered_under_the_name_of_the_machine_and_warned_of(tmp
             assert ask(wide, "GET", "/topics", headers={"Host": host}).status == 200, host
         assert ask(wide, "GET", "/topics", headers={"Host": "evil.example"}).status == 403
         assert "OPEN TO THE NETWORK" in wide.stderr
+        assert "http.allowedHosts" in wide.stderr, "the operator hears of a name that users have for it"
 
 
 def test_a_request_without_a_host_is_one_of_http_1_0(broker: RunningBroker) -> None:

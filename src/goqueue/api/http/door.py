@@ -20,7 +20,7 @@ from goqueue.api.refusals import refuse, unreadable
 from goqueue.api.router import Router
 from goqueue.api.service import Service
 from goqueue.model import limits
-from goqueue.model.errors import GoQueueError, InvalidRequest, MethodNotAllowed
+from goqueue.model.errors import Forbidden, GoQueueError, InvalidRequest, MethodNotAllowed
 from goqueue.telemetry import logs
 from goqueue.telemetry.exposition import CONTENT_TYPE as METRICS_TYPE
 from goqueue.telemetry.exposition import Exposition
@@ -81,6 +81,8 @@ class HttpDoor:
                 meters = self._meters[operation.name]
                 answer = await self._operate(operation, path, request, park)
         except GoQueueError as error:
+            if isinstance(error, Forbidden):  # the operator must hear of a name that users have and the broker has not
+                log.warning_seldom("a request was forbidden", reason=str(error))
             answer = refused(error)
         except Exception as error:
             log.error("a request broke", method=request.head.method, path=repr(request.head.path[:200]), error=error)
