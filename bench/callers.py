@@ -113,5 +113,7 @@ class HttpCaller:
 
 def http_request(method: str, path: str, body: Any) -> bytes:
     data = msgspec.json.encode(body)
-    head = f"{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
+    )
     return head.encode() + _HEAD_END + data

@@ -592,7 +592,10 @@ def test_a_head_that_is_too_large_is_refused_also_when_it_comes_at_once(target: 
 def test_a_flood_of_requests_is_not_kept(target: Target) -> None:
     memory = resident_bytes(target.broker.pid)
     before = target.state()
-    for part in (request("GET", "/livez") * 1500, b"GET /livez HTTP/1.1\r\n\r\n" * 2000 + b"GET /liv"):
+    for part in (
+        request("GET", "/livez") * 1500,
+        b"GET /livez HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" * 2000 + b"GET /liv",
+    ):
         with target.connect() as peer:
             sent = 0
             try:

@@ -315,7 +315,8 @@ def test_a_query_that_cannot_be_understood_is_refused(broker: RunningBroker, qui
 
 def test_a_body_over_the_limit_is_refused_before_it_is_sent(broker: RunningBroker, quiet: str) -> None:
     host, port = broker.http.rsplit(":", 1)
-    head = f"POST /topics/{quiet}/publish HTTP/1.1\r\nHost: x\r\nContent-Length: {limits.MAX_BODY_BYTES + 1}\r\n\r\n"
+    length = limits.MAX_BODY_BYTES + 1
+    head = f"POST /topics/{quiet}/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
         connection.sendall(head.encode())
         received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
@@ -339,7 +340,8 @@ def test_a_body_of_unknown_size_is_cut_off_at_the_limit(broker: RunningBroker, q
     chunk = b"100000\r\n" + b"x" * limits.MIB + b"\r\n"
     received = b""
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
-        connection.sendall(f"POST /topics/{quiet}/publish HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        lines = "Host: localhost\r\nTransfer-Encoding: chunked"
+        connection.sendall(f"POST /topics/{quiet}/publish HTTP/1.1\r\n{lines}\r\n\r\n".encode())
         for _ in range(limits.MAX_BODY_BYTES // limits.MIB):
             connection.sendall(chunk)
         connection.sendall(b"1\r\nx\r\n")

@@ -13,7 +13,7 @@ class Said(NamedTuple):
 
 
 def request(method: str, path: str, body: bytes = b"", *lines: str) -> bytes:
-    head = [f"{method} {path} HTTP/1.1", "Host: broker", *lines]
+    head = [f"{method} {path} HTTP/1.1", "Host: localhost", *lines]
     if body:
         head.append(f"Content-Length: {len(body)}")
     return "\r\n".join([*head, "", ""]).encode("latin-1") + body

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from goqueue.config.kinds import Choice, Directory, Door, Duration, Kind, NodeName, Size, Switch, Whole
+from goqueue.config.kinds import Choice, Directory, Door, Duration, Hosts, Kind, NodeName, Origins, Size, Switch, Whole
 from goqueue.config.settings import LogFormat, LogLevel
 from goqueue.model import limits
 from goqueue.model.publishing import Acks
@@ -130,6 +130,22 @@ KEYS: Final = (
         default="off",
         lacks=_NO_CLUSTER,
         about="Where other nodes are answered.",
+    ),
+    Key(
+        path="http.allowedHosts",
+        variable="GOQUEUE_HTTP_ALLOWED_HOSTS",
+        kind=Hosts(),
+        default="none",
+        field="http.allowed_hosts",
+        about="Names by which HTTP is asked, beside addresses, localhost and the host that was bound.",
+    ),
+    Key(
+        path="http.allowedOrigins",
+        variable="GOQUEUE_HTTP_ALLOWED_ORIGINS",
+        kind=Origins(),
+        default="none",
+        field="http.allowed_origins",
+        about="Web pages of other origins that may use the broker over HTTP.",
     ),
     Key(
         path="storage.segmentSize",

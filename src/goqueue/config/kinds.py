@@ -15,6 +15,8 @@ from goqueue.model import limits
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.times import parse_duration
 
+NO_NAMES: Final = "none"
+"""How an empty list of names is written; nothing at all means the same."""
 NO_LIMIT: Final = -1
 """How "no limit" is written; inside it is None."""
 _WHOLE: Final = re.compile(r"-?[0-9]{1,19}")
@@ -166,6 +168,42 @@ class Duration(Kind):
 
     def plain(self, value: int) -> Plain:
         return f"{value}ms" if value % 1000 else f"{value // 1000}s"
+
+
+class _Names(Kind):
+    """Several names, with commas between them."""
+
+    metavar = "NAME,NAME"
+    _name: re.Pattern[str]
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        if text.strip().lower() in ("", NO_NAMES):
+            return ()
+        names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",")))
+        if len(names) > limits.MAX_ALLOWED_NAMES or not all(self._name.fullmatch(name) for name in names):
+            raise ValueError(text)
+        return names
+
+    def plain(self, value: tuple[str, ...]) -> Plain:
+        return ",".join(value) or NO_NAMES
+
+
+class Hosts(_Names):
+    wanted = (
+        f"names of hosts without ports, with commas between them, like queue.example.com,.example.org; * for any, or "
+        f"{NO_NAMES}"
+    )
+    _name = re.compile(r"\*|\.?[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
+
+
+class Origins(_Names):
+    wanted = (
+        f"origins, with commas between them, like https://console.example.com,http://localhost:3000; * for any, or "
+        f"{NO_NAMES}"
+    )
+    _name = re.compile(
+        r"\*|[a-z][a-z0-9+.-]*://[a-z0-9._-]+(?::[0-9]{1,5})?|[a-z][a-z0-9+.-]*://\[[0-9a-f:.]+\](?::[0-9]{1,5})?"
+    )
 
 
 class Door(Kind):

@@ -16,7 +16,7 @@ from goqueue.config.document import Document, Given, read_document
 from goqueue.config.keys import BY_FLAG, BY_PATH, BY_VARIABLE, DOORS, KEYS
 from goqueue.config.nearness import alike, nearest
 from goqueue.config.problems import ConfigProblems, Problem
-from goqueue.config.settings import ConsumerDefaults, Listeners, ProducerDefaults, Settings, TopicDefaults
+from goqueue.config.settings import ConsumerDefaults, HttpAccess, Listeners, ProducerDefaults, Settings, TopicDefaults
 
 DEFAULT: Final = "default"
 SET: Final = "--set"
@@ -189,6 +189,7 @@ def _build(values: Mapping[str, Any], *, warnings: tuple[str, ...], sources: dic
             parts.setdefault(part, {})[name] = values[key.path]
     return Settings(
         listeners=Listeners(**parts["listeners"]),
+        http=HttpAccess(**parts["http"]),
         topic=TopicDefaults(**parts["topic"]),
         producer=ProducerDefaults(**parts["producer"]),
         consumer=ConsumerDefaults(**parts["consumer"]),

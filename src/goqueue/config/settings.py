@@ -33,6 +33,15 @@ class Listeners(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Address | None
 
 
+class HttpAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may use the HTTP doors beside those who always may."""
+
+    allowed_hosts: tuple[str, ...]
+    """Names of hosts; with a dot before it a domain; `*` for any."""
+    allowed_origins: tuple[str, ...]
+    """As browsers say them; `*` for any."""
+
+
 class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """How a topic is kept and delivered whose creator did not say otherwise."""
 
@@ -72,6 +81,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: str
     bind_all: bool
     listeners: Listeners
+    http: HttpAccess
     topic: TopicDefaults
     producer: ProducerDefaults
     consumer: ConsumerDefaults

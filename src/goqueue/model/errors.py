@@ -11,6 +11,7 @@ GoQueueError
 │   ├── StaleEpoch            a leader epoch older than the log has seen
 │   ├── TooLarge              a message, body or frame over its limit
 │   └── UnknownTransferCoding  a body over HTTP that is packed in a way that is not understood
+├── Forbidden                 a web page, or a name of the broker, that is not allowed
 ├── NotFound                  what it names is not there
 │   ├── UnknownDelay          no such delayed message: it was never one, was cancelled, or its topic is gone
 │   ├── UnknownGroup
@@ -140,6 +141,10 @@ class TooLarge(InvalidRequest):
 
 class UnknownTransferCoding(InvalidRequest):
     code = "unknown_transfer_coding"
+
+
+class Forbidden(GoQueueError):
+    code = "forbidden"
 
 
 class NotFound(GoQueueError):

@@ -350,6 +350,10 @@ LINGER_BYTES: Final = 64 * MIB
 away: many clients read no answer before they have sent everything."""
 REPLY_TIMEOUT_S: Final = 60.0
 """How long a client may take to read a reply before it is cut off."""
+REMEMBERED_HOSTS: Final = 64
+"""Values of the header Host that were allowed and need not be looked at again."""
+MAX_ALLOWED_NAMES: Final = 1000
+"""Hosts, or origins, that a configuration lists."""
 MAX_QUERY_FIELDS: Final = 32
 MAX_PENDING_REQUESTS: Final = 1024
 """Requests of one connection that wait for their answers."""

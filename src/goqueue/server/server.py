@@ -8,6 +8,7 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ import msgspec
 import uvloop
 
 from goqueue import __version__, codec
+from goqueue.api.http.access import Access, own_names
 from goqueue.api.http.connection import HttpConnection
 from goqueue.api.http.door import HttpDoor
 from goqueue.api.listening import Listener
@@ -95,8 +97,8 @@ class Server:
             codec="compiled" if codec.COMPILED else "python",
         )
         service, listeners = self.service, self._settings.listeners
-        http = HttpDoor("http", service, exposition, OPERATIONS)
-        metrics = HttpDoor("metrics", service, exposition, _METRICS_OPERATIONS)
+        http = HttpDoor("http", service, exposition, OPERATIONS, self._access(listeners.http))
+        metrics = HttpDoor("metrics", service, exposition, _METRICS_OPERATIONS, self._access(listeners.metrics))
         meters = wire_meters(service)
         doors: tuple[tuple[str, Address | None, Callable[[Listener], asyncio.BaseProtocol]], ...] = (
             ("http", listeners.http, lambda listener: HttpConnection(http, listener)),
@@ -113,6 +115,11 @@ class Server:
 
             self._grpc = GrpcDoor(service)
             await self._open_door("grpc", self._grpc, listeners.grpc)
+
+    def _access(self, bound: Address | None) -> Access:
+        own = () if bound is None else own_names(bound.host, is_local=bound.is_local, machine=socket.gethostname())
+        allowed = self._settings.http
+        return Access(own=own, hosts=allowed.allowed_hosts, origins=allowed.allowed_origins)
 
     async def _open_door(self, name: str, door: "Listener | GrpcDoor", address: Address) -> None:
         try:

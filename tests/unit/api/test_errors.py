@@ -46,6 +46,7 @@ STATUSES = {
     "StaleEpoch": 400,
     "TooLarge": 413,
     "UnknownTransferCoding": 501,
+    "Forbidden": 403,
     "NotFound": 404,
     "UnknownDelay": 404,
     "UnknownGroup": 404,

@@ -27,6 +27,7 @@ CODES = {
     "OffsetOutOfRange": "OUT_OF_RANGE",
     "TooLarge": "INVALID_ARGUMENT",
     "UnknownTransferCoding": "UNIMPLEMENTED",
+    "Forbidden": "PERMISSION_DENIED",
     "NotFound": "NOT_FOUND",
     "UnknownOperation": "UNIMPLEMENTED",
     "UnknownTopic": "NOT_FOUND",

@@ -6,7 +6,7 @@ import pytest
 
 from goqueue.config.addresses import Address
 from goqueue.config.keys import KEYS, Key
-from goqueue.config.kinds import Choice, Directory, Door, Duration, Kind, NodeName, Size, Switch, Whole
+from goqueue.config.kinds import Choice, Directory, Door, Duration, Hosts, Kind, NodeName, Origins, Size, Switch, Whole
 from goqueue.model.settings import Fsync
 
 MODE = Choice({mode.value: mode for mode in Fsync})
@@ -48,6 +48,14 @@ def takes(kind: Kind, text: str) -> bool:
         (Duration(), "30", 30_000),
         (Door(), " :8080 ", Address("", 8080)),
         (Door(), "off", None),
+        (Hosts(), "", ()),
+        (Hosts(), " None ", ()),
+        (Hosts(), "Queue.example.com , .example.org,box,box", ("queue.example.com", ".example.org", "box")),
+        (Hosts(), "*", ("*",)),
+        (Origins(), "none", ()),
+        (Origins(), "https://A.example,http://[::1]:80", ("https://a.example", "http://[::1]:80")),
+        (Origins(), "chrome-extension://abcdef", ("chrome-extension://abcdef",)),
+        (Origins(), "*", ("*",)),
     ],
 )
 def test_a_value_is_read(kind: Kind, text: str, value: Any) -> None:
@@ -89,6 +97,16 @@ def test_a_value_is_read(kind: Kind, text: str, value: Any) -> None:
         (Duration(), "1.5"),
         (Duration(), "40000d"),
         (Door(), "8080"),
+        (Hosts(), "queue.example.com:8080"),
+        (Hosts(), "http://queue.example.com"),
+        (Hosts(), "a b"),
+        (Hosts(), "a,,b"),
+        (Hosts(), "*.example.com"),
+        (Hosts(), ",".join(f"n{number}" for number in range(2000))),
+        (Origins(), "console.example.com"),
+        (Origins(), "https://console.example.com/"),
+        (Origins(), "null"),
+        (Origins(), "https://*.example.com"),
     ],
 )
 def test_what_is_not_of_the_kind_is_refused(kind: Kind, text: str) -> None:
@@ -109,6 +127,8 @@ def test_what_is_not_of_the_kind_is_refused(kind: Kind, text: str) -> None:
         (Duration(), 30_000, "30s", "30s"),
         (Duration(), 0, "0s", "0s"),
         (Door(), None, "off", "off"),
+        (Hosts(), (), "none", "none"),
+        (Hosts(), ("a", ".b"), "a,.b", "a,.b"),
         (Door(), Address("::1", 80), "[::1]:80", "[::1]:80"),
     ],
 )

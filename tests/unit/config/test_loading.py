@@ -106,6 +106,8 @@ OTHER = {
     "broker.listeners.http": ("[::1]:0", Address("::1", 0)),
     "broker.listeners.grpc": ("10.0.0.1:0", Address("10.0.0.1", 0)),
     "broker.listeners.wire": ("off", None),
+    "http.allowedHosts": ("a.example, .b.example", ("a.example", ".b.example")),
+    "http.allowedOrigins": ("https://a.example,http://localhost:3000", ("https://a.example", "http://localhost:3000")),
     "storage.segmentSize": ("1GiB", 2**30),
     "storage.indexIntervalBytes": ("8KiB", 8192),
     "storage.fsync.mode": ("every", Fsync.EVERY),

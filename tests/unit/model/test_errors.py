@@ -30,6 +30,7 @@ CODES = {
     "StaleEpoch": "stale_epoch",
     "TooLarge": "too_large",
     "UnknownTransferCoding": "unknown_transfer_coding",
+    "Forbidden": "forbidden",
     "NotFound": "not_found",
     "UnknownDelay": "unknown_delay",
     "UnknownGroup": "unknown_group",

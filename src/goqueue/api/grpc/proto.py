@@ -16,6 +16,8 @@ from msgspec import Struct
 from goqueue.api.grpc.schema import FREE, Field, Label, Message, Rpc, Schema
 
 PACKAGE: Final = "goqueue.v1"
+GO_PACKAGE: Final = "goqueue/v1;goqueuev1"
+"""Where Go's compiler puts what it makes, below the directory it is told, and what the package is called there."""
 SERVICE: Final = "GoQueue"
 FILE: Final = "goqueue/v1/goqueue.proto"
 """As protobuf knows it."""
@@ -62,7 +64,8 @@ def write(schema: Schema, numbers: dict[str, Numbers]) -> str:
     parts = [
         "// Made from the table of operations by `python -m goqueue.api.grpc.generate`; not to be edited.\n"
         "// Numbers are frozen: fields are added, never changed or used again.\n"
-        f'syntax = "proto3";\n\npackage {PACKAGE};\n\nimport "google/protobuf/struct.proto";\n',
+        f'syntax = "proto3";\n\npackage {PACKAGE};\n\nimport "google/protobuf/struct.proto";\n\n'
+        f'option go_package = "{GO_PACKAGE}";\n',
         _service(schema.rpcs),
         *(_message(message, numbers.get(message.name, Numbers({}))) for message in schema.messages.values()),
     ]

@@ -14,7 +14,7 @@ from collections.abc import Awaitable
 from time import perf_counter
 from typing import Final, Protocol
 
-from goqueue.api.http.messages import CONTINUE, Answer, Park, Request, refused
+from goqueue.api.http.messages import CONTINUE, Answer, Park, Request
 from goqueue.api.http.parsing import Head, RequestParser
 from goqueue.api.listening import ClientConnection, Listener, T
 from goqueue.broker.broker import Broker
@@ -41,6 +41,8 @@ class Door(Protocol):
 
     async def answer(self, request: Request, park: Park) -> Answer:
         """Raises nothing, unless `park` is cancelled."""
+
+    def refuse(self, request: Request, error: GoQueueError) -> Answer: ...
 
 
 class HttpConnection(ClientConnection, asyncio.Protocol):
@@ -223,7 +225,7 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
     async def _answer(self, request: Request) -> None:
         try:
             if request.refusal is not None:
-                answer = refused(request.refusal)
+                answer = self._door.refuse(request, request.refusal)
             else:
                 answer = await self._door.answer(request, self._park)
         except asyncio.CancelledError:  # the client left while it was parked

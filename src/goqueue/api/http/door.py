@@ -14,13 +14,14 @@ import msgspec
 
 from goqueue.api import openapi, pages
 from goqueue.api.bodies import Bodies
+from goqueue.api.http.access import Access
 from goqueue.api.http.messages import JSON, Answer, Park, Request, broken, refused
 from goqueue.api.operations import OPERATIONS, Operation
 from goqueue.api.refusals import refuse
 from goqueue.api.router import Router
 from goqueue.api.service import Service
 from goqueue.model import limits
-from goqueue.model.errors import GoQueueError, InvalidRequest, MethodNotAllowed
+from goqueue.model.errors import Forbidden, GoQueueError, InvalidRequest, MethodNotAllowed
 from goqueue.telemetry import logs
 from goqueue.telemetry.exposition import CONTENT_TYPE as METRICS_TYPE
 from goqueue.telemetry.exposition import Exposition
@@ -38,11 +39,18 @@ class HttpDoor:
     """Shared by all connections of a listener."""
 
     def __init__(
-        self, name: str, service: Service, exposition: Exposition, operations: Sequence[Operation] = OPERATIONS
+        self,
+        name: str,
+        service: Service,
+        exposition: Exposition,
+        operations: Sequence[Operation] = OPERATIONS,
+        access: Access | None = None,
     ) -> None:
+        """Without an `access` only what this machine calls itself is a host, and no other origin may come."""
         self.broker = service.broker
         self._service = service
         self._exposition = exposition
+        self._access = access or Access()
         self._router = Router(operations)
         self._encode = msgspec.json.Encoder().encode
         self._bodies = {
@@ -62,19 +70,30 @@ class HttpDoor:
         begun = perf_counter()
         meters = self._other
         try:
+            self._access.check(request.head)
             page = self._page(request)
             if page is not None:
                 answer = await page()
+            elif self._access.is_preflight(request.head):
+                answer = Answer(200, b"", extra=self._access.grant_request(request.head))
             else:
                 operation, path = self._router.match(request.head.method, request.head.path)
                 meters = self._meters[operation.name]
                 answer = await self._operate(operation, path, request, park)
         except GoQueueError as error:
+            if isinstance(error, Forbidden):  # the operator must hear of a name that users have and the broker has not
+                log.warning_seldom("a request was forbidden", reason=str(error))
             answer = refused(error)
         except Exception as error:
             log.error("a request broke", method=request.head.method, path=repr(request.head.path[:200]), error=error)
             answer = broken()
+        answer.extra += self._access.grant(request.head)
         meters.done(answer.outcome, perf_counter() - begun)
+        return answer
+
+    def refuse(self, request: Request, error: GoQueueError) -> Answer:
+        answer = refused(error)
+        answer.extra += self._access.grant(request.head)
         return answer
 
     async def _operate(self, operation: Operation, path: dict[str, Any], request: Request, park: Park) -> Answer:
@@ -109,6 +128,8 @@ class HttpDoor:
 
     def _page(self, request: Request) -> Page | None:
         page = self._pages.get(request.head.path.removeprefix(b"/v1"))
+        if self._access.is_preflight(request.head):
+            return None
         if page is not None and request.head.method != "GET":
             raise MethodNotAllowed(f"{request.head.method} is not possible here; possible: GET", allowed="GET")
         return page

@@ -11,7 +11,9 @@ from goqueue.model.errors import GoQueueError, MethodNotAllowed
 from goqueue.wire.failures import pack_error
 
 JSON: Final = b"application/json"
-NO_HEAD: Final = Head(method="", path=b"", query=b"", keep_alive=True, length=None, expects=False)
+NO_HEAD: Final = Head(
+    method="", path=b"", query=b"", authority=b"", fields={}, keep_alive=True, length=None, expects=False
+)
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _STATUS_LINES: Final = {
     int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode() for status in HTTPStatus if status >= 200

@@ -20,7 +20,12 @@ from goqueue.model import limits
 from goqueue.model.errors import GoQueueError, InvalidRequest, TooLarge, UnknownTransferCoding
 
 _BLANK_LINE: Final = b"\r\n\r\n"
-_READ: Final = frozenset({b"content-length", b"expect", b"transfer-encoding"})
+_READ: Final = frozenset(
+    {
+        b"access-control-request-headers", b"access-control-request-method", b"access-control-request-private-network",
+        b"content-length", b"expect", b"host", b"origin", b"sec-fetch-site", b"transfer-encoding",
+    }
+)  # fmt: skip
 """The header fields that mean something here."""
 _FRAMING: Final = (b"content-length", b"transfer-encoding")
 _CHUNKED: Final = b"chunked"
@@ -36,6 +41,10 @@ class Head(msgspec.Struct):
     path: bytes
     """As it was sent: still percent-encoded."""
     query: bytes
+    authority: bytes
+    """Host and port in the target of the request, when it is a whole address; that is as good as a Host."""
+    fields: dict[bytes, bytes]
+    """Those of the header that mean something, by their names in small letters."""
     keep_alive: bool
     length: int | None
     """Of the body, when it is not sent in chunks."""
@@ -169,8 +178,11 @@ class RequestParser:
             field = name.lower()
             if field in _READ:
                 value = value.strip(b" \t")
-                if field == b"transfer-encoding" and field in self._fields:  # several lines of it are one list
-                    value = self._fields[field] + b"," + value
+                if field in self._fields:
+                    if field == b"host":
+                        self._refuse(InvalidRequest("the request has several Hosts; it has one"))
+                    elif field != b"expect":  # several lines are one list
+                        value = self._fields[field] + b"," + value
                 self._fields[field] = value
 
     def on_headers_complete(self) -> None:
@@ -183,26 +195,29 @@ class RequestParser:
         target = _split(self._target)
         if target is None:
             self._refuse(InvalidRequest("the target of the request is not a path"))
+            return
+        self._upgrades = self._parser.should_upgrade()
+        self._left = length or 0
+        self._arrival.take_head(  # also of a request that is refused: who sent it decides what the answer may say
+            Head(
+                method=self._parser.get_method().decode(),
+                path=target.path or b"/",
+                query=target.query,
+                authority=target.netloc,
+                fields=fields,
+                keep_alive=self._parser.should_keep_alive(),
+                length=length,
+                expects=fields.get(b"expect", b"").lower() == b"100-continue",
+            )
+        )
+        if b"host" not in fields and self._parser.get_http_version() == "1.1":
+            self._refuse(InvalidRequest("the request has no Host; HTTP/1.1 needs one"))
         elif length is not None and length > limits.MAX_BODY_BYTES:
             self._refuse(_too_large())
         elif b"transfer-encoding" in fields and (wrong := self._wrong_coding(fields[b"transfer-encoding"])) is not None:
             self._refuse(wrong)
         elif self._parser.get_method() == b"CONNECT":
             self._refuse(InvalidRequest("this is no proxy: there is no CONNECT"))
-        if self._refusal is not None or target is None:
-            return
-        self._upgrades = self._parser.should_upgrade()
-        self._left = length or 0
-        self._arrival.take_head(
-            Head(
-                method=self._parser.get_method().decode(),
-                path=target.path or b"/",
-                query=target.query,
-                keep_alive=self._parser.should_keep_alive(),
-                length=length,
-                expects=fields.get(b"expect", b"").lower() == b"100-continue",
-            )
-        )
 
     def _wrong_coding(self, listed: bytes) -> GoQueueError | None:
         """A body comes in chunks, or it has a length; what has both was refused by httptools."""
