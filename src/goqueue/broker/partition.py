@@ -6,7 +6,7 @@ appended. The table of producers is a view of the log: after a restart it is put
 """
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from pyroaring import BitMap64
@@ -40,9 +40,6 @@ _log = logs.get("partitions")
 
 _SEQUENCE_MASK = 2**31 - 1
 _UNKNOWN_TIME = 0
-
-GONE: Final = "the topic was deleted, or the broker is stopping; look again"
-"""For whoever waited for a partition, or read it, when its log was closed."""
 
 
 class Placed(NamedTuple):

@@ -24,8 +24,8 @@ from goqueue.broker.own_messages import OwnPublisher
 from goqueue.broker.partition import Partition
 from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
+from goqueue.broker.waiting import until
 from goqueue.codec.partitioning import partition_of
-from goqueue.io.waiting import reached
 from goqueue.jobs.letters import LetterFilter
 from goqueue.jobs.redrive import Batch, Plan, Redrive, RedriveId
 from goqueue.jobs.redrives import EndRedrive, IntendBatch, Redrives, StartRedrive
@@ -33,7 +33,6 @@ from goqueue.model import limits
 from goqueue.model.errors import (
     GoQueueError,
     InvalidRequest,
-    LogClosed,
     StorageFailed,
     Unavailable,
     UnknownTopic,
@@ -169,10 +168,7 @@ class RedriveRunner:
         """A letter must not be lost after it was redriven: it would be written again, and not be known as redriven."""
         end = partition.log.end_offset
         partition.log.hasten()
-        try:
-            await reached(partition.log.durable, end)
-        except LogClosed as closed:
-            raise Unavailable(str(closed)) from None
+        await until(partition.log.durable, end)
         return end
 
     async def _count(self, dlq: OpenTopic, ends: dict[int, int], wanted: LetterFilter) -> int:

@@ -78,11 +78,13 @@ class HttpDoor:
         return answer
 
     async def _operate(self, operation: Operation, path: dict[str, Any], request: Request, park: Park) -> Answer:
-        if not operation.while_stopping:
-            self.broker.check()
-        fields = (
-            self._from_body(operation, request.body) if operation.has_body else _from_query(operation, request.query)
-        )
+        try:
+            if not operation.while_stopping:
+                self.broker.check()
+            has_body = operation.has_body
+            fields = self._from_body(operation, request.body) if has_body else _from_query(operation, request.query)
+        except GoQueueError as error:
+            operation.refuse_unread(self._service, path, error)
         if operation.park is not None:
             path["parked"] = await park(request, operation.park(self._service, fields, **path))
         if not operation.reply_bytes:
