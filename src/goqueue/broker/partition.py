@@ -66,6 +66,7 @@ class Partition:
         "sidecar_damage",
         "topic",
         "transactions",
+        "unknown_delays",
     )
 
     def __init__(
@@ -87,6 +88,9 @@ class Partition:
         """What groups have done with the messages; None until the first group comes."""
         self.sidecar_damage: GoQueueError | None = None
         """Why groups cannot use this partition."""
+        self.unknown_delays = BitMap64()
+        """Where the sidecar is damaged: all messages that were delayed. Nobody knows which of them were cancelled, or
+        moved to another time."""
 
     @classmethod
     def open(
@@ -153,7 +157,10 @@ class Partition:
                 times = [moved.get(offset, time) for offset, time in zip(offsets, times, strict=True)]
                 kept = [at for at, offset in enumerate(offsets) if offset >= start and offset not in cancelled]
                 offsets, times = [offsets[at] for at in kept], [times[at] for at in kept]
-            self.delays.add(offsets, times, wall=wall, now=now)
+            if self.sidecar_damage is None:
+                self.delays.add(offsets, times, wall=wall, now=now)
+            else:
+                self.unknown_delays |= BitMap64([offset for offset in offsets if offset >= start])
 
     @property
     def deliveries(self) -> Deliveries:
@@ -184,7 +191,7 @@ class Partition:
     @property
     def due_times(self) -> DueTimes:
         """As they are now, for the cleaner, which runs in another thread."""
-        pending, open_ones = self.delays.pending.copy(), self.transactions.uncommitted.copy()
+        pending, open_ones = self.delays.pending | self.unknown_delays, self.transactions.uncommitted.copy()
         hidden, end = self.transactions.hidden, self.log.end_offset
         if self.sidecar is None:
             return DueTimes(cancelled=hidden.copy(), pending=pending, uncommitted=open_ones, end=end)
@@ -279,7 +286,11 @@ class Partition:
         if now is not None:
             ordinals, times = codec.field_values(block, appended.scan, Field.DELIVER_AT)
             first = appended.first_offset
-            self.delays.add([first + ordinal for ordinal in ordinals], times, wall=wall, now=now)
+            offsets = [first + ordinal for ordinal in ordinals]
+            if self.sidecar_damage is None:
+                self.delays.add(offsets, times, wall=wall, now=now)
+            else:
+                self.unknown_delays |= BitMap64(offsets)
 
     def _found(self, known: Known) -> Placed:
         first = self._message_at(known.first_offset)

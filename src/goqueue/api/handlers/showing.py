@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from goqueue.broker.attend import Row
 from goqueue.broker.coordination import View
@@ -59,6 +59,18 @@ def show_member(view: View) -> shapes.MemberReply:
 def show_news(view: View, topics: dict[str, str]) -> shapes.MemberNews:
     """The same with the ids of its topics."""
     return shapes.MemberNews(topics=topics, **_member_fields(view))
+
+
+def show_incomplete(damage: dict[int, str], topic: str | UnsetType = UNSET) -> list[shapes.Incomplete] | UnsetType:
+    """Partitions that may have more, and why; nothing if all is there."""
+    return [
+        shapes.Incomplete(partition=number, reason=reason, topic=topic) for number, reason in sorted(damage.items())
+    ] or UNSET
+
+
+def show_incomplete_topics(damage: dict[str, dict[int, str]]) -> list[shapes.Incomplete] | UnsetType:
+    """The same over several topics."""
+    return [one for topic, found in damage.items() for one in show_incomplete(found, topic) or ()] or UNSET
 
 
 def _fields(topic: str, partition: int, record: Record) -> dict[str, Any]:
