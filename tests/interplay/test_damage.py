@@ -354,9 +354,11 @@ def test_damage_x_delays_the_cleaner_keeps_what_may_have_been_moved(tmp_path: Pa
         damage_sidecars(tmp_path, "orders")
         async with served(tmp_path) as broker:
             partition = broker.broker.topics.named("orders").partition(0)
+            later = broker.clock.now + 100 * 86_400_000
+            partition.delays.fire(wall=later, now=later, limit=10)
             partition.log.roll()
             partition.log.sync()
-            clean(partition.log, broker.clock.now + 100 * 86_400_000, partition.due_times)
+            clean(partition.log, later, partition.due_times)
             assert [record.offset for record in partition.log.records(0, max_bytes=1)] == [0]
 
     run(go())
