@@ -26,7 +26,7 @@ SHOWN = {
         "topic", "partition", "offset", "message_id", "origin", "group", "reason", "detail", "deliveries",
         "published_at", "died_at", "key", "value", "headers", "priority",
     },
-    "origin": {"topic", "partition", "offset", "message_id"},
+    "origin": {"topic", "partition", "offset", "message_id", "topic_id"},
     "redrive": {
         "id", "topic", "target", "filter", "rate", "state", "matched", "redriven", "skipped", "started", "finished",
     },

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from goqueue.broker.broker import Broker
-from goqueue.broker.partition import GONE
+from goqueue.broker.waiting import GONE
 from goqueue.model import limits
 from goqueue.model.errors import (
     DiskFull,

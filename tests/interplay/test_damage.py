@@ -15,12 +15,16 @@ from goqueue.broker.schedules import ScheduledMessage
 from goqueue.codec.layout import CRC_AT
 from goqueue.delivery.commands import Bury
 from goqueue.model import limits
-from goqueue.model.errors import OutOfSequence, Quarantined
+from goqueue.model.errors import GoQueueError, OutOfSequence, Quarantined, UnknownDelay
 from goqueue.model.jobs import Missed, RedriveState
 from goqueue.model.names import format_topic_id
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Producer
+from goqueue.storage.cleaner import clean
+from tests.support.loop import run
 from tests.support.moved_time import run_timed
+from tests.unit.api.services import served
+from tests.unit.api.test_handlers_jobs import rigged
 from tests.unit.broker.brokers import Clock, messages
 from tests.unit.broker.consumers import TOPIC, handles_of
 from tests.unit.broker.graveyard import DLQ, Graveyard, graveyard
@@ -282,5 +286,154 @@ def test_damage_x_numbered_publishing_a_client_that_was_never_answered_sends_aga
             placed = send(yard, producer, 1, *numbered(3)[1:], "new")
             assert [(place.messages, place.duplicate) for place in placed] == [(1, True), (2, False)]
             assert readable(yard, TOPIC) == [*numbered(3), "new"]
+
+    run_timed(go())
+
+
+# --- damage x lists: one that is not whole says so
+
+
+def damage_sidecars(path: Path, topic: str) -> None:
+    """A bit in the first record of each."""
+    found = list((path / "logs" / topic).rglob("sidecar/*.log"))
+    assert found
+    for file in found:
+        data = bytearray(file.read_bytes())
+        data[CRC_AT] ^= 1
+        file.write_bytes(data)
+
+
+def test_damage_x_delays_where_cancels_are_not_known_nothing_delayed_is_shown_as_pending(tmp_path: Path) -> None:
+    """A cancelled delay was pending again, counted in the lag, and was read when it was due."""
+
+    async def go() -> None:
+        async with rigged(tmp_path) as rig:
+            await rig.call("publish", topic="orders", value="now")
+            for value in ("kept", "cancelled"):
+                await rig.call("publish", topic="orders", value=value, delay="1h")
+            await rig.call("join_group", group="g", client_id="w", topics=["orders"])
+            await rig.call("cancel_delayed", topic="orders", partition=0, offset=2)
+        damage_sidecars(tmp_path, "orders")
+        async with served(tmp_path) as broker:
+            call = broker.call
+            listed = await call("list_delayed", topic="orders")
+            assert (listed["messages"], listed["count"]) == ([], 0)
+            assert [one["partition"] for one in listed["incomplete"]] == [0]
+            for offset in (1, 2):
+                with pytest.raises(GoQueueError) as caught:
+                    await call("get_delayed", topic="orders", partition=0, offset=offset)
+                with pytest.raises(type(caught.value)):
+                    await call("cancel_delayed", topic="orders", partition=0, offset=offset)
+            with pytest.raises(UnknownDelay):
+                await call("get_delayed", topic="orders", partition=0, offset=0)
+            broker.clock.now += 2 * 3_600_000
+            for found in (
+                await call("read_partition", topic="orders", partition=0),
+                await call("read_topic", topic="orders"),
+            ):
+                assert [message["value"] for message in found["messages"]] == ["now"]
+                assert [one["partition"] for one in found["incomplete"]] == [0]
+            raw = await call("read_partition", topic="orders", partition=0, include="delayed")
+            assert [message["value"] for message in raw["messages"]] == ["now", "kept", "cancelled"]
+            assert "incomplete" not in raw
+            lag = await call("group_lag", group="g")
+            assert lag["total_lag"] == 0
+            assert [(one["topic"], one["partition"]) for one in lag["incomplete"]] == [("orders", 0)]
+            assert (await call("group_offsets", group="g"))["incomplete"] == lag["incomplete"]
+            await call("publish", topic="orders", value="later", delay="1h")
+            assert (await call("list_delayed", topic="orders"))["messages"] == []
+
+    run(go())
+
+
+def test_damage_x_delays_the_cleaner_keeps_what_may_have_been_moved(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with rigged(tmp_path) as rig:
+            await rig.call("publish", topic="orders", value="moved", delay="1h")
+            await rig.call("move_delayed", topic="orders", partition=0, offset=0, delay="300d")
+        damage_sidecars(tmp_path, "orders")
+        async with served(tmp_path) as broker:
+            partition = broker.broker.topics.named("orders").partition(0)
+            later = broker.clock.now + 100 * 86_400_000
+            partition.delays.fire(wall=later, now=later, limit=10)
+            partition.log.roll()
+            partition.log.sync()
+            clean(partition.log, later, partition.due_times)
+            assert [record.offset for record in partition.log.records(0, max_bytes=1)] == [0]
+
+    run(go())
+
+
+@EVERY_WAY
+def test_damage_x_dead_letters_a_list_and_a_redrive_say_that_they_are_not_whole(
+    tmp_path: Path, damaged: set[int]
+) -> None:
+    async def go() -> None:
+        clock = Clock()
+        async with graveyard(tmp_path, clock=clock) as yard:
+            await yard.kill(*numbered(3))
+            letters = Files(yard, DLQ)
+        letters.damage(damaged)
+        async with served(tmp_path) as broker:
+            found = await broker.call("list_dead_letters", topic=TOPIC)
+            assert [letter["value"] for letter in found["messages"]] == left(numbered(3), damaged)
+            assert [one["partition"] for one in found["incomplete"]] == [0]
+            assert "damaged" in found["incomplete"][0]["reason"]
+            asked = await broker.call("start_redrive", topic=TOPIC, dry_run=True)
+            assert asked["matched"] == 3 - len(damaged)
+            assert [one["partition"] for one in asked["incomplete"]] == [0]
+
+    run_timed(go())
+
+
+def test_damage_x_dead_letters_what_was_redriven_is_not_guessed(tmp_path: Path) -> None:
+    """A redriven letter was listed again, and would have been redriven again."""
+
+    async def go() -> None:
+        async with rigged(tmp_path) as rig:
+            await rig.kill({"value": "a"})
+            started = await rig.call("start_redrive", topic="orders")
+            await rig.ended(started["id"])
+        damage_sidecars(tmp_path, "orders.dlq")
+        async with served(tmp_path) as broker:
+            found = await broker.call("list_dead_letters", topic="orders")
+            assert (found["messages"], [one["partition"] for one in found["incomplete"]]) == ([], [0])
+            started = await broker.call("start_redrive", topic="orders")
+            assert (started["id"], started["matched"]) == (None, 0)
+            assert [one["partition"] for one in started["incomplete"]] == [0]
+
+    run(go())
+
+
+def test_damage_x_delays_a_list_says_which_partitions_it_lacks(tmp_path: Path) -> None:
+    """The count was 0 where reads answered that the partition cannot be opened."""
+
+    async def go() -> None:
+        async with rigged(tmp_path, 2) as rig:
+            for partition in range(2):
+                await rig.call("publish", topic="orders", value="x", delay="1h", partition=partition)
+        (state,) = [file for file in (tmp_path / "logs" / "orders").rglob("log.state") if file.parent.name == "1"]
+        state.write_bytes(b"nothing")
+        async with served(tmp_path) as broker:
+            listed = await broker.call("list_delayed", topic="orders")
+            assert [one["partition"] for one in listed["messages"]] == [0]
+            assert [one["partition"] for one in listed["incomplete"]] == [1]
+            with pytest.raises(GoQueueError):
+                await broker.call("read_partition", topic="orders", partition=1)
+
+    run(go())
+
+
+def test_damage_x_delays_damaged_messages_may_be_delayed_ones(tmp_path: Path) -> None:
+    async def go() -> None:
+        clock = Clock()
+        async with graveyard(tmp_path, clock=clock) as yard:
+            yard.to.delay(*numbered(2), by_ms=3_600_000)
+            files = Files(yard, TOPIC)
+        files.damage({1})
+        async with served(tmp_path) as broker:
+            listed = await broker.call("list_delayed", topic=TOPIC)
+            assert (listed["count"], [one["partition"] for one in listed["incomplete"]]) == (1, [0])
+            assert listed["incomplete"][0]["reason"] == "offsets 1 to 1 are damaged"
 
     run_timed(go())

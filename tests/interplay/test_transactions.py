@@ -299,7 +299,7 @@ def test_delay_x_transaction(tmp_path: Path, grouped: bool) -> None:
                 (await writer.begin(timeout_ms=HOUR_MS)).send(message(text, deliver_at=-10 * SECOND_MS))
             with pytest.raises(UnknownDelay):
                 await to.broker.delayed.get(to.broker.topics.named(TOPIC), 0, 0)
-            assert await to.broker.delayed.list(to.broker.topics.named(TOPIC), skip=0, limit=10) == ([], 0)
+            assert await to.broker.delayed.list(to.broker.topics.named(TOPIC), skip=0, limit=10) == ([], 0, {})
             await writers[0].commit()
             await writers[2].abort()
             member = member or (await to.join()).member_id

@@ -5,7 +5,7 @@ its shapes in `wire/shapes/`, its handler in `handlers/`, its code in `wire/code
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
@@ -25,7 +25,7 @@ from goqueue.api.handlers import (
 from goqueue.api.refusals import refuse
 from goqueue.api.service import Service
 from goqueue.model import limits
-from goqueue.model.errors import InvalidRequest, TooLarge
+from goqueue.model.errors import GoQueueError, InvalidRequest, TooLarge
 from goqueue.wire import shapes
 from goqueue.wire.codes import CODES
 
@@ -77,6 +77,8 @@ class Operation(NamedTuple):
     client leaves. What it returns the handler gets as `parked`."""
     undo: Callable[[Service, Any], None] | None = None
     """What takes a reply back that could not be written."""
+    unread: Callable[[Service, object, GoQueueError], None] | None = None
+    """Told why a request about a topic could not be read, where its path names that."""
 
     @property
     def code(self) -> int:
@@ -109,6 +111,12 @@ class Operation(NamedTuple):
             )
         return values * limits.VALUE_BYTES
 
+    def refuse_unread(self, service: Service, path: dict[str, Any], error: GoQueueError) -> NoReturn:
+        """Raise the error; it is counted, where that is done."""
+        if self.unread is not None:
+            self.unread(service, path.get("topic"), error)
+        raise error
+
     def path_of(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The fields that stand in the path over HTTP, checked."""
         return {name: _path_field(name, fields.get(name)) for name in self.path_fields}
@@ -122,7 +130,7 @@ class Operation(NamedTuple):
         try:
             request = msgspec.convert(rest, self.request)
         except msgspec.ValidationError as error:
-            raise refuse(error, self.request) from None
+            self.refuse_unread(service, path, refuse(error, self.request))
         if self.park is not None:
             path["parked"] = await self.park(service, request, **path)
         room = await service.broker.replies.take(self.reply_bytes, timeout_s=limits.ADMISSION_WAIT_S)
@@ -146,13 +154,14 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "publish", "Publish one message", "POST", ("/topics/{topic}/publish",),
         shapes.Publish, shapes.PublishResult, publishing.publish, refusals=(404, 409),
-        request_bytes=limits.MAX_BODY_BYTES, request_values=limits.MAX_MESSAGE_VALUES,
+        request_bytes=limits.MAX_BODY_BYTES, request_values=limits.MAX_MESSAGE_VALUES, unread=publishing.count_failure,
     ),
     Operation(
         "publish_batch", "Publish messages; a result for each",
         "POST", ("/topics/{topic}/messages", "/topics/{topic}/batch"),
         shapes.PublishBatch, shapes.PublishResults, publishing.publish_batch, refusals=(404, 409),
         request_bytes=limits.MAX_BODY_BYTES, request_values=limits.MAX_VALUES, later="messages",
+        unread=publishing.count_failure,
     ),
     Operation(
         "read_partition", "Read a partition from an offset or a time; changes nothing",

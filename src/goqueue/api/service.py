@@ -90,6 +90,8 @@ class Readings:
     def _lags_in(self, group: Group, topic: OpenTopic) -> Iterator[Standing]:
         standing = self._service.broker.offsets.standing
         for partition in topic.partitions:
+            if partition.sidecar_damage is not None:
+                continue  # nobody knows
             _, lag = standing(group, partition)
             if partition.sidecar is None:
                 yield Standing(partition.number, lag)

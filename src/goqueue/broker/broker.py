@@ -24,7 +24,7 @@ from goqueue.broker.letters import Letters
 from goqueue.broker.offsets import Offsets
 from goqueue.broker.own_messages import OwnPublisher
 from goqueue.broker.participants import Participants
-from goqueue.broker.partition import GONE, Partition
+from goqueue.broker.partition import Partition
 from goqueue.broker.poll import Poller
 from goqueue.broker.publish import Publisher
 from goqueue.broker.read import PartitionReader
@@ -37,6 +37,7 @@ from goqueue.broker.statistics import Statistics
 from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
 from goqueue.broker.transactions import TransactionRunner
+from goqueue.broker.waiting import GONE
 from goqueue.delivery.handles import HandleKey
 from goqueue.io.aside import Aside
 from goqueue.io.clock import monotonic_ms, wall_ms

@@ -17,12 +17,12 @@ from goqueue.broker.sidecars import Sidecars
 from goqueue.broker.timer import Timer
 from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
+from goqueue.broker.waiting import until, while_open
 from goqueue.delivery.commands import Abandon, Forget
 from goqueue.groups.commands import Create, Delete, Join, Leave, Rebalance, Release, Renew, StartTopics
 from goqueue.groups.group import Group, Member, Part
 from goqueue.groups.groups import Groups
 from goqueue.groups.rebalancing import TopicShape
-from goqueue.io.waiting import reached
 from goqueue.machine.host import Host
 from goqueue.machine.shape import Tick
 from goqueue.model.errors import LogClosed, StorageFailed, Unavailable, UnknownGroup, UnknownMember
@@ -311,14 +311,15 @@ class Coordination:
 
     async def _run(self, command: Any) -> Any:
         try:
-            outcome = self._store.spending(
-                lambda: self.host.submit(self.machine, command, self._monotonic(), written_at=self._clock())
-            )
+            with while_open():
+                outcome = self._store.spending(
+                    lambda: self.host.submit(self.machine, command, self._monotonic(), written_at=self._clock())
+                )
             self._timer.arm()
             concerned = [] if outcome.refusal is not None else self._concerned(command, outcome.reply)
             for group in concerned:
                 group.changed_at = outcome.position
-            await reached(self.host.log.durable, outcome.position)
+            await until(self.host.log.durable, outcome.position)
         except StorageFailed as failure:
             self._on_failure(failure)
             raise
@@ -337,11 +338,11 @@ class Coordination:
     async def sure(self, group: Group) -> None:
         """Until everything about a group is durable: only then may it be told. What others do does not matter."""
         while self.host.log.durable.value < group.changed_at:
-            await reached(self.host.log.durable, group.changed_at)
+            await until(self.host.log.durable, group.changed_at)
 
     async def all_sure(self) -> None:
         """The same for all groups there are by now."""
-        await reached(self.host.log.durable, self.host.log.end_offset)
+        await until(self.host.log.durable, self.host.log.end_offset)
 
     # --- what the machine tells
 

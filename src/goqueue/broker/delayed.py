@@ -1,8 +1,8 @@
 """Delayed messages that are not due: looking at them, cancelling them, moving them to another time."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
 
@@ -16,6 +16,10 @@ from goqueue.broker.topics import TopicCatalogue
 from goqueue.delivery.commands import Cancel, Move
 from goqueue.model.errors import AlreadyDelivered, Conflict, GoQueueError, OffsetOutOfRange, Quarantined, UnknownDelay
 from goqueue.model.record import Record
+from goqueue.storage.walk import Damage
+
+_SAID: Final = 10
+"""Damaged ranges that are named."""
 
 
 class DelayState(StrEnum):
@@ -35,6 +39,14 @@ class Delayed(NamedTuple):
     record: Record
     deliver_at: int
     state: DelayState
+
+
+class DelayedPage(NamedTuple):
+    found: list[Delayed]
+    total: int
+    """How many are pending in all, as far as is known."""
+    incomplete: dict[int, str]
+    """Partitions of which nobody knows all that are delayed, and why."""
 
 
 class DelayedMessages:
@@ -59,9 +71,14 @@ class DelayedMessages:
 
     # --- looking
 
-    async def list(self, topic: OpenTopic, *, skip: int, limit: int) -> tuple[list[Delayed], int]:
+    async def list(self, topic: OpenTopic, *, skip: int, limit: int) -> DelayedPage:
         """Those that are pending, by partition and offset, and how many there are in all."""
         found: list[Delayed] = []
+        incomplete = topic.damage
+        for partition in topic.partitions:
+            damage = [each for segment in partition.log.segments for each in segment.damage or ()]
+            if damage:
+                incomplete.setdefault(partition.number, _say(damage))
         count = sum(len(_decided(partition)) for partition in topic.partitions)
         for partition in topic.partitions:
             pending = _decided(partition)
@@ -73,7 +90,7 @@ class DelayedMessages:
                     found.append(one)
             if len(found) >= limit:
                 break
-        return found, count
+        return DelayedPage(found, count, incomplete)
 
     async def get(self, topic: OpenTopic, number: int, offset: int) -> Delayed:
         one = await self._look(topic, topic.partition(number), offset)
@@ -85,6 +102,8 @@ class DelayedMessages:
         """None when there is no such message, or it was never delayed."""
         if not partition.log.start_offset <= offset < partition.log.end_offset:
             return None
+        if offset in partition.unknown_delays and partition.sidecar_damage is not None:
+            raise partition.sidecar_damage.with_traceback(None)
         transactions = partition.transactions
         if offset in transactions.uncommitted or offset in transactions.hidden:
             return None
@@ -161,6 +180,13 @@ class DelayedMessages:
         self._watch(partition)
         await self._sidecars.safe(partition)
         return await self.get(topic, number, offset)
+
+
+def _say(damage: Sequence[Damage]) -> str:
+    """Which messages cannot be read: they may be delayed ones."""
+    ranges = [f"{each.first} to {each.next_offset - 1}" for each in damage[:_SAID]]
+    more = "" if len(damage) <= _SAID else f" and {len(damage) - _SAID} more ranges"
+    return f"offsets {', '.join(ranges)}{more} are damaged"
 
 
 def _decided(partition: Partition) -> BitMap64:

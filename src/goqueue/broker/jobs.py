@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from goqueue.io.waiting import reached
+from goqueue.broker.waiting import until, while_open
 from goqueue.machine.host import Host, Outcome
 from goqueue.machine.shape import Machine
-from goqueue.model.errors import LogClosed, StorageFailed, Unavailable
+from goqueue.model.errors import StorageFailed
 from goqueue.storage.driver import OnFailure
 from goqueue.storage.log import Log
 from goqueue.storage.store import Store
@@ -30,12 +30,11 @@ class JobLog:
             return self.host.submit(machine, command, self._clock())
 
         try:
-            return self._store.spending(work) if must else work()
+            with while_open():
+                return self._store.spending(work) if must else work()
         except StorageFailed as failure:
             self._on_failure(failure)
             raise
-        except LogClosed:
-            raise Unavailable("the broker is stopping; try again") from None
 
     async def settled(self, outcome: Outcome) -> Any:
         """The reply, or the refusal, once it is sure."""
@@ -50,9 +49,7 @@ class JobLog:
 
     async def durable(self, position: int) -> None:
         try:
-            await reached(self.host.log.durable, position)
+            await until(self.host.log.durable, position)
         except StorageFailed as failure:
             self._on_failure(failure)
             raise
-        except LogClosed:
-            raise Unavailable("the broker is stopping; try again") from None

@@ -58,6 +58,16 @@ class Found(NamedTuple):
     letters: list[Letter]
     next_offset: int
     """Where to look on."""
+    damage: str = ""
+    """What could not be read on the way."""
+
+
+class LetterPage(NamedTuple):
+    letters: list[Letter]
+    following: Place | None
+    """Where there may be more."""
+    incomplete: dict[int, str]
+    """Partitions that were looked at and may have more letters than were found, and why."""
 
 
 class Letters:
@@ -106,31 +116,37 @@ class Letters:
         if name in self._topics.by_name:
             await self._catch_up(self._topics.by_name[name])
 
-    async def page(
-        self, topic: OpenTopic, wanted: LetterFilter, begin: Place, limit: int
-    ) -> tuple[list[Letter], Place | None]:
+    async def page(self, topic: OpenTopic, wanted: LetterFilter, begin: Place, limit: int) -> LetterPage:
         """Those that were not redriven, by partition and offset; and where there may be more."""
         found: list[Letter] = []
         number, offset = begin
+        damaged = topic.damage
+        incomplete: dict[int, str] = {}
         left, size = limits.MAX_LETTERS_LOOKED_AT, limits.MAX_JSON_READ_BYTES
         while number < len(topic.slots):
+            if number in damaged:
+                incomplete[number] = damaged[number]
+                number, offset = number + 1, 0
+                continue
             partition = topic.partition(number)
             end = partition.log.written.value
             if offset >= end:
                 number, offset = number + 1, 0
                 continue
             if len(found) >= limit or left <= 0 or size <= 0:
-                return found, Place(number, offset)
+                return LetterPage(found, Place(number, offset), incomplete)
             some = await self.look(partition, offset, end, wanted, limit - len(found), size)
             taken = sum(letter.size for letter in some.letters)
             if found and taken > size:
-                return found, Place(number, some.letters[0].record.offset)
+                return LetterPage(found, Place(number, some.letters[0].record.offset), incomplete)
+            if some.damage:
+                incomplete.setdefault(number, some.damage)
             left -= limits.LETTERS_AT_ONCE
             size -= taken
             found += some.letters
             offset = some.next_offset
             await asyncio.sleep(0)
-        return found, None
+        return LetterPage(found, None, incomplete)
 
     async def look(
         self, partition: Partition, offset: int, end: int, wanted: LetterFilter, most: int, size: int
@@ -146,7 +162,7 @@ class Letters:
         except OffsetOutOfRange:  # the cleaner was faster
             return Found([], min(max(partition.log.start_offset, offset + 1), end))
         except Quarantined as damage:
-            return Found([], min(damage.next_offset, end))
+            return Found([], min(damage.next_offset, end), str(damage))
         redriven = self._redriven(partition)
         found: list[Letter] = []
         for record in codec.decode(chunk.data, verified=True):

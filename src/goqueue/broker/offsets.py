@@ -168,7 +168,7 @@ class Offsets:
         """Up to where the group has settled everything, where it was ever delivered something."""
         found: dict[str, dict[int, int]] = {}
         for opened in self._topics_of(group, topic):
-            for partition in opened.partitions:
+            for partition in _known(opened):
                 low = partition.deliveries.low(group.number) if partition.sidecar is not None else None
                 await self._sidecars.safe(partition)
                 if low is not None:
@@ -178,10 +178,14 @@ class Offsets:
     async def lag(self, group: Group) -> dict[str, dict[int, Lag]]:
         return {
             opened.meta.name: {
-                partition.number: await self._lag_in(group, opened, partition) for partition in opened.partitions
+                partition.number: await self._lag_in(group, opened, partition) for partition in _known(opened)
             }
             for opened in self._topics_of(group, None)
         }
+
+    def damage(self, group: Group, topic: str | None = None) -> dict[str, dict[int, str]]:
+        """Partitions of its topics that are left out, and why."""
+        return {opened.meta.name: found for opened in self._topics_of(group, topic) if (found := opened.damage)}
 
     async def _lag_in(self, group: Group, topic: OpenTopic, partition: Partition) -> Lag:
         start, end = partition.log.start_offset, partition.log.end_offset
@@ -314,6 +318,11 @@ class Offsets:
                 return await self._reader.offset_at(partition, position.value)
             case Place.DURATION:
                 return await self._reader.offset_at(partition, self._clock() - position.value)
+
+
+def _known(topic: OpenTopic) -> list[Partition]:
+    """Partitions of which it is known what groups did."""
+    return [partition for partition in topic.partitions if partition.sidecar_damage is None]
 
 
 def _ready_at(record: Record, partition: Partition) -> int:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import msgspec
 
 from goqueue import codec
-from goqueue.broker.partition import GONE, Placed
+from goqueue.broker.partition import Placed
 from goqueue.broker.topic import OpenTopic
-from goqueue.io.waiting import reached
-from goqueue.model.errors import DiskFull, LogClosed, StorageFailed, Unavailable
+from goqueue.broker.waiting import until, while_open
+from goqueue.model.errors import DiskFull, StorageFailed
 from goqueue.model.record import Extension, Producer, Record
 from goqueue.storage.driver import OnFailure
 from goqueue.storage.log import Log
@@ -26,10 +26,7 @@ class Sent(NamedTuple):
 
     async def durable(self) -> None:
         self.log.hasten()
-        try:
-            await reached(self.log.durable, max(place.first_offset + place.messages for place in self.placed))
-        except LogClosed:
-            raise Unavailable(GONE) from None
+        await until(self.log.durable, max(place.first_offset + place.messages for place in self.placed))
 
 
 class OwnPublisher:
@@ -47,12 +44,11 @@ class OwnPublisher:
             raise DiskFull("the disk is full, and the space left on it is kept for the commits of consumers")
         block = memoryview(codec.encode([_by(producer, record) for record in records]))
         try:
-            placed = partition.append(block, count=len(records), now=self._clock(), producer=producer)
+            with while_open():
+                placed = partition.append(block, count=len(records), now=self._clock(), producer=producer)
         except StorageFailed as failure:
             self._on_failure(failure)
             raise
-        except LogClosed:
-            raise Unavailable(GONE) from None
         meters = topic.meters
         for place in placed:
             if place.duplicate:

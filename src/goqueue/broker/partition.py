@@ -6,7 +6,7 @@ appended. The table of producers is a view of the log: after a restart it is put
 """
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from pyroaring import BitMap64
@@ -41,9 +41,6 @@ _log = logs.get("partitions")
 _SEQUENCE_MASK = 2**31 - 1
 _UNKNOWN_TIME = 0
 
-GONE: Final = "the topic was deleted, or the broker is stopping; look again"
-"""For whoever waited for a partition, or read it, when its log was closed."""
-
 
 class Placed(NamedTuple):
     """`messages` of them in a row, from `first_offset` on."""
@@ -70,6 +67,7 @@ class Partition:
         "sidecar_damage",
         "topic",
         "transactions",
+        "unknown_delays",
     )
 
     def __init__(
@@ -93,6 +91,9 @@ class Partition:
         """Why groups cannot use this partition."""
         self.met_damage: set[tuple[int, int]] = set()
         """Damaged ranges that somebody ran into: their first offsets, and where reading goes on."""
+        self.unknown_delays = BitMap64()
+        """Where the sidecar is damaged: all messages that were delayed. Nobody knows which of them were cancelled, or
+        moved to another time."""
 
     @classmethod
     def open(
@@ -159,7 +160,10 @@ class Partition:
                 times = [moved.get(offset, time) for offset, time in zip(offsets, times, strict=True)]
                 kept = [at for at, offset in enumerate(offsets) if offset >= start and offset not in cancelled]
                 offsets, times = [offsets[at] for at in kept], [times[at] for at in kept]
-            self.delays.add(offsets, times, wall=wall, now=now)
+            if self.sidecar_damage is None:
+                self.delays.add(offsets, times, wall=wall, now=now)
+            else:
+                self.unknown_delays |= BitMap64([offset for offset in offsets if offset >= start])
 
     @property
     def deliveries(self) -> Deliveries:
@@ -190,7 +194,7 @@ class Partition:
     @property
     def due_times(self) -> DueTimes:
         """As they are now, for the cleaner, which runs in another thread."""
-        pending, open_ones = self.delays.pending.copy(), self.transactions.uncommitted.copy()
+        pending, open_ones = self.delays.pending | self.unknown_delays, self.transactions.uncommitted.copy()
         hidden, end = self.transactions.hidden, self.log.end_offset
         if self.sidecar is None:
             return DueTimes(cancelled=hidden.copy(), pending=pending, uncommitted=open_ones, end=end)
@@ -285,7 +289,11 @@ class Partition:
         if now is not None:
             ordinals, times = codec.field_values(block, appended.scan, Field.DELIVER_AT)
             first = appended.first_offset
-            self.delays.add([first + ordinal for ordinal in ordinals], times, wall=wall, now=now)
+            offsets = [first + ordinal for ordinal in ordinals]
+            if self.sidecar_damage is None:
+                self.delays.add(offsets, times, wall=wall, now=now)
+            else:
+                self.unknown_delays |= BitMap64(offsets)
 
     def _found(self, known: Known) -> Placed:
         first = self._message_at(known.first_offset)

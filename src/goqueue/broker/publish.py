@@ -12,11 +12,11 @@ from typing import Final, Protocol
 import msgspec
 
 from goqueue import codec
-from goqueue.broker.partition import GONE, Partition, Placed
+from goqueue.broker.partition import Partition, Placed
 from goqueue.broker.topic import OpenTopic
+from goqueue.broker.waiting import GONE, until
 from goqueue.codec import Field, Flag, Problem
 from goqueue.codec.layout import BLOB_BIT, REASONS, Survey
-from goqueue.io.waiting import reached
 from goqueue.model import limits
 from goqueue.model.errors import (
     DiskFull,
@@ -59,10 +59,7 @@ class Receipt(msgspec.Struct, frozen=True):
     async def safe(self) -> None:
         """Return when the answer may go out."""
         if self.durable_at is not None:
-            try:
-                await reached(self.log.durable, self.durable_at)
-            except LogClosed:
-                raise Unavailable(GONE) from None
+            await until(self.log.durable, self.durable_at)
 
 
 class Permits(Protocol):
@@ -79,7 +76,10 @@ class Permits(Protocol):
 
 
 class Publisher:
-    """Used from one event loop. While there is no `has_room` nothing is appended."""
+    """Used from one event loop. While there is no `has_room` nothing is appended.
+
+    What fails is counted by the doors: they refuse much before it comes here.
+    """
 
     def __init__(
         self,
@@ -140,10 +140,8 @@ class Publisher:
             if monotonic is not None:
                 self.on_delayed(target)
         except LogClosed:  # the topic was deleted after it was looked up
-            meters.errors.add(Unavailable.code)
             raise Unavailable(GONE) from None
         except GoQueueError as error:
-            meters.errors.add(error.code)
             if isinstance(error, StorageFailed):
                 self._on_failure(error)
             elif isinstance(error, DiskFull):

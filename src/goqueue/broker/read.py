@@ -11,11 +11,11 @@ from array import array
 from typing import Final
 
 from goqueue import codec
-from goqueue.broker.partition import GONE, Partition
+from goqueue.broker.partition import Partition
 from goqueue.broker.passed_over import meet
+from goqueue.broker.waiting import GONE, until
 from goqueue.codec import Flag
 from goqueue.io.aside import Aside
-from goqueue.io.waiting import reached
 from goqueue.model.errors import LogClosed, OffsetOutOfRange, Quarantined, Unavailable
 from goqueue.storage.reading import Chunk
 
@@ -105,13 +105,11 @@ class PartitionReader:
         transactions = partition.transactions
         try:
             async with asyncio.timeout(timeout_s):
-                await reached(partition.log.written, offset + 1)
+                await until(partition.log.written, offset + 1)
                 while not uncommitted and offset >= partition.stable_end:
-                    await reached(transactions.ended, transactions.ended.value + 1)
+                    await until(transactions.ended, transactions.ended.value + 1)
         except TimeoutError:
             return
-        except LogClosed:
-            raise Unavailable(GONE) from None
 
 
 def _visible(partition: Partition, offset: int, chunk: Chunk, uncommitted: bool) -> Chunk:

@@ -24,8 +24,8 @@ from goqueue.broker.own_messages import OwnPublisher
 from goqueue.broker.partition import Partition
 from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
+from goqueue.broker.waiting import until
 from goqueue.codec.partitioning import partition_of
-from goqueue.io.waiting import reached
 from goqueue.jobs.letters import LetterFilter
 from goqueue.jobs.redrive import Batch, Plan, Redrive, RedriveId
 from goqueue.jobs.redrives import EndRedrive, IntendBatch, Redrives, StartRedrive
@@ -33,7 +33,6 @@ from goqueue.model import limits
 from goqueue.model.errors import (
     GoQueueError,
     InvalidRequest,
-    LogClosed,
     StorageFailed,
     Unavailable,
     UnknownTopic,
@@ -87,6 +86,14 @@ class _Worker:
             pass
 
 
+class Begun(NamedTuple):
+    redrive: Redrive | None
+    """None when there is nothing to do, or it was only asked."""
+    matched: int
+    incomplete: dict[int, str]
+    """Partitions of the dead-letter topic that may have more letters, and why."""
+
+
 class RedriveRunner:
     """Used from one event loop."""
 
@@ -121,7 +128,7 @@ class RedriveRunner:
         rate: float | None = None,
         dry_run: bool = False,
         deleted: bool = False,
-    ) -> tuple[Redrive | None, int]:
+    ) -> Begun:
         """How many letters of a topic match; and a redrive of them, unless there are none or it was only asked.
 
         With `deleted` those of topics that had the name before.
@@ -138,13 +145,15 @@ class RedriveRunner:
             raise InvalidRequest(f"{into} is for dead letters; redrive them to another topic")
         found = self._topics.named(into)
         if dlq is None:
-            return None, 0
+            return Begun(None, 0, {})
         if not dry_run:
             self.machine.check_free(dlq.meta.topic_id, origin)
-        ends = {number: await self._durable_end(dlq.partition(number)) for number in range(len(dlq.slots))}
-        matched = await self._count(dlq, ends, wanted)
+        incomplete = dlq.damage
+        whole = [number for number in range(len(dlq.slots)) if number not in incomplete]
+        ends = {number: await self._durable_end(dlq.partition(number)) for number in whole}
+        matched = await self._count(dlq, ends, wanted, incomplete)
         if dry_run or not matched:
-            return None, matched
+            return Begun(None, matched, incomplete)
         plan = Plan(
             redrive_id=RedriveId(f"{self._entropy(8):016x}"),
             topic=origin,
@@ -163,19 +172,19 @@ class RedriveRunner:
             self._work_on(plan.redrive_id)
         redrive: Redrive = await self._jobs.settled(outcome)
         log.info("redrive started", redrive=plan.redrive_id, topic=origin, target=into, letters=matched)
-        return redrive, matched
+        return Begun(redrive, matched, incomplete)
 
     async def _durable_end(self, partition: Partition) -> int:
         """A letter must not be lost after it was redriven: it would be written again, and not be known as redriven."""
         end = partition.log.end_offset
         partition.log.hasten()
-        try:
-            await reached(partition.log.durable, end)
-        except LogClosed as closed:
-            raise Unavailable(str(closed)) from None
+        await until(partition.log.durable, end)
         return end
 
-    async def _count(self, dlq: OpenTopic, ends: dict[int, int], wanted: LetterFilter) -> int:
+    async def _count(
+        self, dlq: OpenTopic, ends: dict[int, int], wanted: LetterFilter, incomplete: dict[int, str]
+    ) -> int:
+        """What could not be read is said in `incomplete`."""
         count = 0
         for number, end in ends.items():
             partition, offset = dlq.partition(number), 0
@@ -184,6 +193,8 @@ class RedriveRunner:
                     partition, offset, end, wanted, limits.LETTERS_AT_ONCE, limits.MAX_READ_BYTES
                 )
                 count += len(some.letters)
+                if some.damage:
+                    incomplete.setdefault(number, some.damage)
                 offset = some.next_offset
                 await asyncio.sleep(0)
         return count

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from goqueue.broker.partition import GONE, Partition
+from goqueue.broker.partition import Partition
 from goqueue.broker.topics import TopicCatalogue
+from goqueue.broker.waiting import GONE, until
 from goqueue.delivery.commands import Hide
 from goqueue.delivery.sidecar import Sidecar, sidecar_settings
 from goqueue.groups.group import Group, Part
 from goqueue.io.aside import Aside
-from goqueue.io.waiting import reached
 from goqueue.model.errors import DiskFull, LogClosed, StorageFailed, Unavailable
 from goqueue.model.settings import Fsync
 from goqueue.storage.driver import OnFailure
@@ -130,7 +130,4 @@ class Sidecars:
             await self._durable(sidecar)
 
     async def _durable(self, sidecar: Sidecar) -> None:
-        try:
-            await reached(sidecar.log.durable, sidecar.log.end_offset)
-        except LogClosed:
-            raise Unavailable(GONE) from None
+        await until(sidecar.log.durable, sidecar.log.end_offset)

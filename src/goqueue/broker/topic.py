@@ -23,6 +23,17 @@ class OpenTopic:
         """Those that work."""
         return [slot for slot in self.slots if isinstance(slot, Partition)]
 
+    @property
+    def damage(self) -> dict[int, str]:
+        """Partitions that cannot be opened, or of which nobody knows what groups did, and why: a list has none of
+        theirs, and says so."""
+        found = {}
+        for number, slot in enumerate(self.slots):
+            reason = slot.sidecar_damage if isinstance(slot, Partition) else slot
+            if reason is not None:
+                found[number] = str(reason)
+        return found
+
     def opened(self, number: int) -> Partition | None:
         """None when there is no such partition, or it could not be opened."""
         slot = self.slots[number] if 0 <= number < len(self.slots) else None

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from goqueue.base.entropy import Entropy
 from goqueue.broker.partition import Partition
 from goqueue.broker.topic import OpenTopic
+from goqueue.broker.waiting import until, while_open
 from goqueue.io.aside import Aside
-from goqueue.io.waiting import reached
 from goqueue.machine.host import Host, Outcome
 from goqueue.machine.shape import Machine
 from goqueue.metadata.topics import (
@@ -85,7 +85,7 @@ class TopicCatalogue:
 
     async def sure(self) -> None:
         """Until all that the metadata log says by now is durable: only then may it be told."""
-        await reached(self._host.log.durable, self._host.log.end_offset)
+        await until(self._host.log.durable, self._host.log.end_offset)
 
     @property
     def lagging(self) -> list[TopicId]:
@@ -135,7 +135,7 @@ class TopicCatalogue:
         """A command's reply, or its refusal, once both are sure."""
         outcome = self.submit(machine, command, now)
         try:
-            await reached(self._host.log.durable, outcome.position)
+            await until(self._host.log.durable, outcome.position)
         except StorageFailed as failure:
             self._on_failure(failure)
             raise
@@ -146,9 +146,10 @@ class TopicCatalogue:
     def submit(self, machine: Machine, command: Any, now: int) -> Outcome:
         """Decide and write down, to a machine over the metadata log."""
         try:
-            if isinstance(command, DeleteTopic):  # how a full disk gets space back
-                return self._store.shrinking(lambda: self._host.submit(machine, command, now))
-            return self._host.submit(machine, command, now)
+            with while_open():
+                if isinstance(command, DeleteTopic):  # how a full disk gets space back
+                    return self._store.shrinking(lambda: self._host.submit(machine, command, now))
+                return self._host.submit(machine, command, now)
         except StorageFailed as failure:
             self._on_failure(failure)
             raise

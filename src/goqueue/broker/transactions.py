@@ -16,7 +16,7 @@ from goqueue.broker.partition import Partition
 from goqueue.broker.timer import Timer
 from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
-from goqueue.io.waiting import reached
+from goqueue.broker.waiting import until
 from goqueue.machine.host import Host, Outcome
 from goqueue.model import limits
 from goqueue.model.errors import Conflict, GoQueueError, LogClosed, StorageFailed, TransactionAborted, Unavailable
@@ -429,13 +429,13 @@ class TransactionRunner:
             each.log.hasten()
         for each in step:
             try:
-                await reached(each.log.durable, each.position)
+                await until(each.log.durable, each.position)
             except StorageFailed as failure:
                 self._on_failure(failure)
                 raise
-            except LogClosed:
+            except Unavailable:
                 if each.log is self.host.log:
-                    raise Unavailable(_STOPPING) from None  # else its topic was deleted: nothing of it counts
+                    raise  # else its topic was deleted: nothing of it counts
 
 
 def _is_over(each: Durable) -> bool:

@@ -77,7 +77,7 @@ class Graveyard:
         found: list[Letter] = []
         at: Place | None = begin
         while at is not None:
-            letters, at = await self.letters.page(self.broker.topics.named(DLQ), LetterFilter(**wanted), at, limit)
+            letters, at, _ = await self.letters.page(self.broker.topics.named(DLQ), LetterFilter(**wanted), at, limit)
             found += letters
         return found
 
@@ -87,7 +87,7 @@ class Graveyard:
     # --- redriving
 
     async def begin(self, *, target: str | None = None, rate: float | None = None, **wanted: Any) -> Redrive:
-        redrive, matched = await self.runner.begin(TOPIC, LetterFilter(**wanted), target=target, rate=rate)
+        redrive, matched, _ = await self.runner.begin(TOPIC, LetterFilter(**wanted), target=target, rate=rate)
         assert redrive is not None
         assert redrive.plan.matched == matched
         return redrive

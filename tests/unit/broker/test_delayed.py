@@ -42,7 +42,7 @@ def topic(to: Consumers) -> OpenTopic:
 
 async def listed(to: Consumers, *, skip: int = 0, limit: int = 1000) -> list[tuple[int, int]]:
     """Partition and offset of those that are pending."""
-    found, _ = await to.broker.delayed.list(topic(to), skip=skip, limit=limit)
+    found, _, _ = await to.broker.delayed.list(topic(to), skip=skip, limit=limit)
     assert all(one.state is DelayState.PENDING for one in found)
     return [(one.partition, one.record.offset) for one in found]
 
@@ -336,7 +336,7 @@ def test_what_was_cancelled_or_moved_is_so_after_a_restart(tmp_path: Path) -> No
             async with consuming(tmp_path, clock=clock) as to:
                 assert await listed(to) == [(0, 1), (0, 3)]
                 assert await state(to, 0) is DelayState.CANCELLED
-                (one, _), _ = await to.broker.delayed.list(topic(to), skip=0, limit=10)
+                (one, _), _, _ = await to.broker.delayed.list(topic(to), skip=0, limit=10)
                 assert one.deliver_at == T0 + HOUR_MS
                 sidecar = to.partition().sidecar
                 assert sidecar is not None
@@ -402,7 +402,7 @@ def test_they_are_listed_page_by_page_over_all_partitions(tmp_path: Path) -> Non
                 pages = [await listed(to, skip=skip, limit=size) for skip in range(0, 15, size)]
                 assert [one for page in pages for one in page] == expected
                 assert max(map(len, pages)) <= size
-            _, count = await to.broker.delayed.list(topic(to), skip=100, limit=1)
+            _, count, _ = await to.broker.delayed.list(topic(to), skip=100, limit=1)
             assert count == 12, "of all there are"
 
     run_timed(go())

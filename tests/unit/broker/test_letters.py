@@ -65,7 +65,7 @@ def test_whoever_rejected_a_message_finds_it(tmp_path: Path) -> None:
                 await yard.to.reject(*handles_of(polled))
                 _, dlq = await yard.letters.topic_of(TOPIC)
                 assert dlq is not None
-                letters, _ = await yard.letters.page(dlq, LetterFilter(), BEGINNING, 10)
+                letters, _, _ = await yard.letters.page(dlq, LetterFilter(), BEGINNING, 10)
                 assert letters[-1].record.value == value.encode()
 
     run_timed(go())
@@ -91,7 +91,7 @@ def test_they_come_in_pages_by_partition_and_offset(tmp_path: Path) -> None:
             await yard.kill(*numbered(5), partition=0)
             await yard.kill(*numbered(3, 5), partition=2)
             dlq = yard.broker.topics.named(DLQ)
-            first, at = await yard.letters.page(dlq, LetterFilter(), Place(0, 0), 4)
+            first, at, _ = await yard.letters.page(dlq, LetterFilter(), Place(0, 0), 4)
             assert ([letter.record.offset for letter in first], at) == ([0, 1, 2, 3], Place(0, 4))
             assert await yard.dead_values(limit=4) == numbered(8)
             assert await yard.dead_values(limit=1) == numbered(8)
@@ -111,18 +111,18 @@ def test_a_page_has_only_so_many_bytes_and_looks_at_only_so_many(
             await yard.kill_records([Record(value=b"x", headers=(("h", b"1" * 99),))] * 4, partition=1)
             dlq = yard.broker.topics.named(DLQ)
             monkeypatch.setattr(limits, "MAX_JSON_READ_BYTES", 250)
-            found, at = await yard.letters.page(dlq, LetterFilter(), Place(1, 0), 1000)
+            found, at, _ = await yard.letters.page(dlq, LetterFilter(), Place(1, 0), 1000)
             assert (len(found), at) == (2, Place(1, 2)), "headers are bytes too"
-            found, at = await yard.letters.page(dlq, LetterFilter(), Place(0, 0), 1000)
+            found, at, _ = await yard.letters.page(dlq, LetterFilter(), Place(0, 0), 1000)
             assert (len(found), at) == (2, Place(0, 2))
-            found, at = await yard.letters.page(dlq, LetterFilter(group="shipping"), Place(0, 10), 1000)
+            found, at, _ = await yard.letters.page(dlq, LetterFilter(group="shipping"), Place(0, 10), 1000)
             assert (len(found), at) == (2, Place(0, 12))
             monkeypatch.setattr(limits, "MAX_JSON_READ_BYTES", 50)
-            found, at = await yard.letters.page(dlq, LetterFilter(), Place(0, 0), 1000)
+            found, at, _ = await yard.letters.page(dlq, LetterFilter(), Place(0, 0), 1000)
             assert (len(found), at) == (1, Place(0, 1)), "at least one, however large"
             monkeypatch.setattr(limits, "LETTERS_AT_ONCE", 4)
             monkeypatch.setattr(limits, "MAX_LETTERS_LOOKED_AT", 8)
-            found, at = await yard.letters.page(dlq, LetterFilter(group="shipping"), Place(0, 0), 1000)
+            found, at, _ = await yard.letters.page(dlq, LetterFilter(group="shipping"), Place(0, 0), 1000)
             assert (found, at) == ([], Place(0, 8))
             found = await yard.dead(group="shipping")
             assert [letter.story.group for letter in found] == ["shipping"] * 11

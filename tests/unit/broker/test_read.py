@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from goqueue.broker.partition import GONE, Partition
+from goqueue.broker.partition import Partition
 from goqueue.broker.read import PartitionReader
+from goqueue.broker.waiting import GONE
 from goqueue.io.disk import LocalFile
 from goqueue.model.errors import OffsetOutOfRange, Unavailable
 from goqueue.model.topic import TopicSettings

@@ -170,6 +170,7 @@ class Frame:
         """The reply to the frame, once it is safe; and its time is counted."""
         if self._topic is not None:
             self._topic.meters.produce_latency.observe(perf_counter() - self._begun)
+            self._count_failures(self._topic)
         reply = pb.PublishFrameReply(frame=self.number)
         refused = [] if self._batch is None else self._batch.refused
         for ordinals, error in refused:
@@ -192,6 +193,11 @@ class Frame:
         if len(self._sent) > 1 or (self._sent and refused):
             reply.partitions.extend(self._places())
         return reply
+
+    def _count_failures(self, topic: OpenTopic) -> None:
+        refused = [] if self._batch is None else [error for _, error in self._batch.refused]
+        for error in refused if self._failure is None else [*refused, self._failure]:
+            topic.meters.errors.add(error.code)
 
     @property
     def took_s(self) -> float:

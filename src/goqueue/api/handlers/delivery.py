@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import UNSET, UnsetType
 
+from goqueue.api.handlers.showing import show_incomplete
 from goqueue.api.service import Service
 from goqueue.api.turns import in_turns
 from goqueue.broker.delayed import Delayed
@@ -157,8 +158,10 @@ def _span(name: str, span: str | float, least_ms: int, most_ms: int) -> int:
 
 async def list_delayed(service: Service, request: shapes.ListDelayed, topic: str) -> shapes.DelayedList:
     opened = service.broker.topics.named(topic)
-    found, count = await service.broker.delayed.list(opened, skip=request.skip, limit=request.limit)
-    return shapes.DelayedList(messages=[_show(each) for each in found], count=count)
+    page = await service.broker.delayed.list(opened, skip=request.skip, limit=request.limit)
+    return shapes.DelayedList(
+        messages=[_show(each) for each in page.found], count=page.total, incomplete=show_incomplete(page.incomplete)
+    )
 
 
 async def get_delayed(

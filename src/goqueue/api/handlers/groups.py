@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import UNSET
 
 from goqueue import codec
-from goqueue.api.handlers.showing import show_damage, show_member, show_polled
+from goqueue.api.handlers.showing import show_damage, show_incomplete_topics, show_member, show_polled
 from goqueue.api.service import Service
 from goqueue.api.turns import FEW, exhaust
 from goqueue.broker.poll import Turn
@@ -147,7 +147,10 @@ async def commit(service: Service, request: shapes.Commit, group: str) -> shapes
 
 async def group_offsets(service: Service, request: shapes.AskOffsets, group: str) -> shapes.GroupOffsets:
     offsets = await service.broker.offsets.offsets(_group(service, group), request.topic)
-    return shapes.GroupOffsets(offsets={topic: _by_text(numbers) for topic, numbers in offsets.items()})
+    return shapes.GroupOffsets(
+        offsets={topic: _by_text(numbers) for topic, numbers in offsets.items()},
+        incomplete=show_incomplete_topics(service.broker.offsets.damage(_group(service, group), request.topic)),
+    )
 
 
 async def reset_offsets(service: Service, request: shapes.ResetOffsets, group: str) -> shapes.GroupOffsets:
@@ -174,7 +177,8 @@ async def group_lag(service: Service, request: shapes.Nothing, group: str) -> sh
         for topic, numbers in (await service.broker.offsets.lag(_group(service, group))).items()
     }
     total = sum(lag.lag for numbers in topics.values() for lag in numbers.values())
-    return shapes.GroupLag(group_id=group, total_lag=total, topics=topics)
+    damage = service.broker.offsets.damage(_group(service, group))
+    return shapes.GroupLag(group_id=group, total_lag=total, topics=topics, incomplete=show_incomplete_topics(damage))
 
 
 # --- groups

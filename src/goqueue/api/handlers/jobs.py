@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from goqueue.api.handlers.publishing import to_record
-from goqueue.api.handlers.showing import fit_page, show_content
+from goqueue.api.handlers.showing import fit_page, show_content, show_incomplete
 from goqueue.api.refusals import refuse
 from goqueue.api.service import Service
 from goqueue.broker.letters import Letter, Place
@@ -166,7 +166,7 @@ async def list_dead_letters(service: Service, request: shapes.ListDeadLetters, t
     if request.next is not UNSET:
         number, _, offset = request.next.partition("-")
         begin = Place(int(number), int(offset))
-    found, following = await letters.page(dlq, wanted, begin, request.limit)
+    found, following, incomplete = await letters.page(dlq, wanted, begin, request.limit)
     page = fit_page(map(_show_letter, found))
     if len(page) < len(found):
         letter = found[len(page)]
@@ -174,6 +174,7 @@ async def list_dead_letters(service: Service, request: shapes.ListDeadLetters, t
     return shapes.DeadLetterList(
         messages=page,
         next=UNSET if following is None else f"{following.partition}-{following.offset}",
+        incomplete=show_incomplete(incomplete),
     )
 
 
@@ -248,7 +249,7 @@ def _show_letter(letter: Letter) -> shapes.DeadLetter:
 
 async def start_redrive(service: Service, request: shapes.StartRedrive, topic: str) -> shapes.RedriveStarted:
     wanted = _read_filter(request.filter)
-    redrive, matched = await service.broker.redrives.begin(
+    redrive, matched, incomplete = await service.broker.redrives.begin(
         topic,
         wanted,
         target=request.target,
@@ -256,7 +257,9 @@ async def start_redrive(service: Service, request: shapes.StartRedrive, topic: s
         dry_run=request.dry_run,
         deleted=wanted.deleted,
     )
-    return shapes.RedriveStarted(id=None if redrive is None else redrive.redrive_id, matched=matched)
+    return shapes.RedriveStarted(
+        id=None if redrive is None else redrive.redrive_id, matched=matched, incomplete=show_incomplete(incomplete)
+    )
 
 
 async def describe_redrive(service: Service, request: shapes.Nothing, redrive: str) -> shapes.ShownRedrive:

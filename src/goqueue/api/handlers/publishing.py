@@ -9,6 +9,7 @@ from array import array
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Final, NamedTuple
 
@@ -43,8 +44,25 @@ _LANES: Final[dict[str | int, int]] = {lane.name.lower(): int(lane) for lane in 
 }
 
 
+@contextmanager
+def counted(service: Service, topic: str) -> Iterator[None]:
+    """Whatever is refused in here is a failed publish of the topic, if there is one of this name."""
+    try:
+        yield
+    except GoQueueError as error:
+        count_failure(service, topic, error)
+        raise
+
+
+def count_failure(service: Service, topic: object, error: GoQueueError) -> None:
+    found = service.broker.topics.by_name.get(topic) if isinstance(topic, str) else None
+    if found is not None:
+        found.meters.errors.add(error.code)
+
+
 async def publish(service: Service, request: shapes.Publish, topic: str) -> shapes.PublishResult:
-    return await publish_one(service, topic, request, _transaction(service, request))
+    with counted(service, topic):
+        return await publish_one(service, topic, request, _transaction(service, request))
 
 
 async def publish_one(
@@ -127,22 +145,24 @@ def _due(topic: OpenTopic, partition: int, receipt: Receipt, place: Placed, offs
 
 
 async def publish_batch(service: Service, request: shapes.PublishBatch, topic: str) -> shapes.PublishResults:
-    transaction = _transaction(service, request)
-    producer = _producer(request, transaction)
-
     def check() -> None:
         _transaction(service, request)
 
-    batch = _Results(
-        service,
-        topic,
-        request.messages,
-        _ACKS[request.acks],
-        producer,
-        transaction,
-        None if transaction is None else check,
-    )
-    return shapes.PublishResults(results=await batch.publish())
+    with counted(service, topic):
+        transaction = _transaction(service, request)
+        batch = _Results(
+            service,
+            topic,
+            request.messages,
+            _ACKS[request.acks],
+            _producer(request, transaction),
+            transaction,
+            None if transaction is None else check,
+        )
+        results = await batch.publish()
+    for refused in batch.refused:
+        count_failure(service, topic, refused.error)
+    return shapes.PublishResults(results=results)
 
 
 def _transaction(service: Service, request: shapes.Publish | shapes.PublishBatch) -> int | None:

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from pyroaring import BitMap64
 
 from goqueue import codec
-from goqueue.api.handlers.showing import show_read
+from goqueue.api.handlers.showing import show_incomplete, show_read
 from goqueue.api.service import Service
 from goqueue.api.turns import in_turns
 from goqueue.broker.partition import Partition
@@ -41,7 +41,11 @@ async def read_partition(
     opened = service.broker.topics.named(topic)
     found = await _read(service, opened, opened.partition(partition), request, request.max_bytes)
     rows = [(partition, record) for record in _ordered(found.records, request)]
-    return shapes.Messages(messages=await _shown(service, topic, rows), next_offset=found.next_offset)
+    return shapes.Messages(
+        messages=await _shown(service, topic, rows),
+        next_offset=found.next_offset,
+        incomplete=show_incomplete(_unknown(opened, request, partition)),
+    )
 
 
 async def read_topic(service: Service, request: shapes.ReadPartition, topic: str) -> shapes.TopicMessages:
@@ -64,6 +68,7 @@ async def read_topic(service: Service, request: shapes.ReadPartition, topic: str
         messages=await _shown(service, topic, rows),
         next_offsets=next_offsets,
         next_offset=next_offsets["0"] if count == 1 else UNSET,
+        incomplete=show_incomplete(_unknown(opened, request)),
     )
 
 
@@ -187,9 +192,17 @@ async def _read(
 def _hidden(partition: Partition) -> tuple[BitMap64, ...]:
     """What is not due, or never will be."""
     if partition.sidecar is None:
-        return (partition.delays.pending,)
+        return partition.delays.pending, partition.unknown_delays
     cancelled, aborted = partition.deliveries.cancelled, partition.transactions.hidden
     return partition.delays.pending, cancelled - aborted if aborted else cancelled
+
+
+def _unknown(topic: OpenTopic, request: shapes.ReadPartition, number: int | None = None) -> dict[int, str]:
+    """Where delayed messages are left out: of all partitions, or of one."""
+    if request.include is not UNSET:
+        return {}
+    partitions = topic.partitions if number is None else [topic.partition(number)]
+    return {each.number: str(each.sidecar_damage) for each in partitions if each.unknown_delays}
 
 
 def _time(text: str | UnsetType) -> int | None:

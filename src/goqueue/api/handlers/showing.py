@@ -67,6 +67,18 @@ def show_damage(damage: Sequence[DamagedRange]) -> list[shapes.DamagedRange] | U
     return [shapes.DamagedRange(**each._asdict()) for each in damage] or UNSET
 
 
+def show_incomplete(damage: dict[int, str], topic: str | UnsetType = UNSET) -> list[shapes.Incomplete] | UnsetType:
+    """Partitions that may have more, and why; nothing if all is there."""
+    return [
+        shapes.Incomplete(partition=number, reason=reason, topic=topic) for number, reason in sorted(damage.items())
+    ] or UNSET
+
+
+def show_incomplete_topics(damage: dict[str, dict[int, str]]) -> list[shapes.Incomplete] | UnsetType:
+    """The same over several topics."""
+    return [one for topic, found in damage.items() for one in show_incomplete(found, topic) or ()] or UNSET
+
+
 def _fields(topic: str, partition: int, record: Record) -> dict[str, Any]:
     extension = record.extension or _NO_EXTENSION
     event_time, deliver_at = extension.event_time, extension.deliver_at

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from goqueue.api.handlers.delivery import settle_handles
 from goqueue.api.handlers.groups import find_member
-from goqueue.api.handlers.publishing import publish_one, span
+from goqueue.api.handlers.publishing import counted, publish_one, span
 from goqueue.api.service import Service
 from goqueue.broker.settle import Fate
 from goqueue.delivery.handles import Handle
@@ -60,8 +60,9 @@ async def begin_transaction(service: Service, request: shapes.BeginTransaction) 
 
 
 async def transaction_publish(service: Service, request: shapes.TransactionPublish) -> shapes.PublishResult:
-    found = _open(service, request)
-    return await publish_one(service, request.topic, request, found.number)
+    with counted(service, request.topic):
+        found = _open(service, request)
+        return await publish_one(service, request.topic, request, found.number)
 
 
 async def add_partition(service: Service, request: shapes.AddPartition) -> shapes.PartitionAdded:

@@ -97,14 +97,17 @@ class HttpDoor:
         return answer
 
     async def _operate(self, operation: Operation, path: dict[str, Any], request: Request, park: Park) -> Answer:
-        if not operation.while_stopping:
-            self.broker.check()
-        if operation.has_body:
-            fields, _ = await self._bodies[operation.name].read(
-                self._service, request.body, lambda weight: request.hold(self.broker.requests.take_anyway(weight))
-            )
-        else:
-            fields = _from_query(operation, request.head.query)
+        try:
+            if not operation.while_stopping:
+                self.broker.check()
+            if operation.has_body:
+                fields, _ = await self._bodies[operation.name].read(
+                    self._service, request.body, lambda weight: request.hold(self.broker.requests.take_anyway(weight))
+                )
+            else:
+                fields = _from_query(operation, request.head.query)
+        except GoQueueError as error:
+            operation.refuse_unread(self._service, path, error)
         if operation.park is not None:
             path["parked"] = await park(request, operation.park(self._service, fields, **path))
         if not operation.reply_bytes:

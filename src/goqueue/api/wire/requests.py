@@ -19,9 +19,10 @@ from goqueue.api.service import Service
 from goqueue.api.wire import polling, settling
 from goqueue.api.wire.settling import Settled
 from goqueue.broker.admission import NOTHING, Ticket
-from goqueue.broker.partition import GONE, Partition
+from goqueue.broker.partition import Partition
 from goqueue.broker.publish import Receipt
 from goqueue.broker.topic import OpenTopic
+from goqueue.broker.waiting import GONE
 from goqueue.model import limits
 from goqueue.model.errors import Busy, GoQueueError, LogClosed, Unavailable, UnknownOperation
 from goqueue.model.names import TopicId
@@ -107,7 +108,7 @@ class Requests:
     # --- publish_block
 
     def _publish(self, correlation: int, payload: memoryview, begun: float) -> None:
-        acks = Acks.LEADER
+        acks, topic = Acks.LEADER, None
         try:
             self._broker.check()
             request = blocks.unpack_publish_request(payload)
@@ -117,6 +118,8 @@ class Requests:
                 topic, request.partition, payload[blocks.PUBLISH_REQUEST.size :], acks=acks, producer=request.producer
             )
         except GoQueueError as error:
+            if topic is not None:
+                topic.meters.errors.add(error.code)
             if acks is Acks.NONE:
                 self._publishing.done(error.code, perf_counter() - begun)
             else:
@@ -142,7 +145,9 @@ class Requests:
         self, correlation: int, topic: OpenTopic, receipt: Receipt, begun: float, error: Exception | None
     ) -> None:
         if error is not None:
-            self._refuse(PUBLISH_BLOCK, correlation, _as_ours(error), begun)
+            refusal = _as_ours(error)
+            topic.meters.errors.add(refusal.code)
+            self._refuse(PUBLISH_BLOCK, correlation, refusal, begun)
             return
         took = perf_counter() - begun
         topic.meters.produce_latency.observe(took)

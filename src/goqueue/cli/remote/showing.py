@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from goqueue.cli.output import COLUMN_GAP, Part, Screen, emit, print_json, printable, screen, width_of
+from goqueue.cli.output import COLUMN_GAP, Part, Screen, complain, emit, print_json, printable, screen, width_of
 from goqueue.cli.remote.chosen import OutputFormat, output
 from goqueue.model.times import parse_time, show_duration
 
@@ -26,6 +26,9 @@ def show(reply: Mapping[str, Any], table: Callable[[Any], None]) -> None:
     """A reply as it came, or as a table."""
     if output() is OutputFormat.TABLE:
         table(reply)
+        for one in reply.get("incomplete", ()):
+            where = f"partition {one['partition']}" + (f" of {one['topic']}" if "topic" in one else "")
+            complain(f"{where} is left out, or not whole: {one['reason']}")
     else:
         print_data(reply)
 

@@ -6,7 +6,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from goqueue.model import limits
 from goqueue.model.limits import MAX_HANDLE_CHARS
-from goqueue.wire.shapes.fields import Duration, Offset, PartitionNumber, PriorityName, Reply, Request, Time
+from goqueue.wire.shapes.fields import Duration, Incomplete, Offset, PartitionNumber, PriorityName, Reply, Request, Time
 
 ReceiptHandle = Annotated[
     str,
@@ -76,10 +76,12 @@ class DelayedMessage(Reply, frozen=True, kw_only=True, omit_defaults=True):
     """pending, delivered, cancelled or expired."""
 
 
-class DelayedList(Reply, frozen=True, kw_only=True):
+class DelayedList(Reply, frozen=True, kw_only=True, omit_defaults=True):
     messages: list[DelayedMessage]
     count: int
     """How many are pending in all."""
+    incomplete: list[Incomplete] | UnsetType = UNSET
+    """Partitions that are damaged; left out if there are none."""
 
 
 class MoveDelayed(Request, frozen=True, kw_only=True):

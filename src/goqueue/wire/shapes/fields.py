@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from goqueue.model import limits
 from goqueue.model.names import GROUP_PATTERN, TOPIC_PATTERN
@@ -50,6 +50,15 @@ class Request(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
 
 class Reply(Struct, frozen=True, kw_only=True):
     """The base of every reply."""
+
+
+class Incomplete(Reply, frozen=True, kw_only=True, omit_defaults=True):
+    """A partition that may have more than the list shows."""
+
+    partition: int
+    reason: str
+    topic: str | UnsetType = UNSET
+    """Where the list is about several topics."""
 
 
 class Nothing(Request, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from goqueue.model import limits
 from goqueue.model.groups import Assignor, GroupState, Mode, Place
 from goqueue.model.names import CLIENT_PATTERN
-from goqueue.wire.shapes.fields import Duration, Offset, PartitionNumber, Reply, Request, TopicName
+from goqueue.wire.shapes.fields import Duration, Incomplete, Offset, PartitionNumber, Reply, Request, TopicName
 from goqueue.wire.shapes.messages import ReadMessage
 
 MemberId = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -152,8 +152,10 @@ class AskOffsets(Request, frozen=True, kw_only=True):
     topic: str | None = None
 
 
-class GroupOffsets(Reply, frozen=True, kw_only=True):
+class GroupOffsets(Reply, frozen=True, kw_only=True, omit_defaults=True):
     offsets: dict[str, dict[str, int]]
+    incomplete: list[Incomplete] | UnsetType = UNSET
+    """Partitions that are damaged: what the group settled there is not known."""
 
 
 class ResetOffsets(Request, frozen=True, kw_only=True):
@@ -177,10 +179,12 @@ class PartitionLag(Reply, frozen=True, kw_only=True):
     in_flight: int
 
 
-class GroupLag(Reply, frozen=True, kw_only=True):
+class GroupLag(Reply, frozen=True, kw_only=True, omit_defaults=True):
     group_id: str
     total_lag: int
     topics: dict[str, dict[str, PartitionLag]]
+    incomplete: list[Incomplete] | UnsetType = UNSET
+    """Partitions that are damaged, and not in the total."""
 
 
 class GroupList(Reply, frozen=True, kw_only=True):

@@ -6,7 +6,17 @@ from msgspec import UNSET, Meta, UnsetType
 
 from goqueue.model import limits
 from goqueue.model.jobs import Missed, RedriveState
-from goqueue.wire.shapes.fields import Duration, Offset, PartitionNumber, PriorityName, Reply, Request, Time, TopicName
+from goqueue.wire.shapes.fields import (
+    Duration,
+    Incomplete,
+    Offset,
+    PartitionNumber,
+    PriorityName,
+    Reply,
+    Request,
+    Time,
+    TopicName,
+)
 from goqueue.wire.shapes.groups import PartitionKey
 
 JOB_PATTERN = r"^[0-9a-f]{16}$"
@@ -186,6 +196,8 @@ class DeadLetterList(Reply, frozen=True, kw_only=True, omit_defaults=True):
     messages: list[DeadLetter]
     next: str | UnsetType = UNSET
     """Where to go on; left out if there are no more."""
+    incomplete: list[Incomplete] | UnsetType = UNSET
+    """Partitions of the dead-letter topic that are damaged; left out if none was met."""
 
 
 # --- redrives
@@ -200,10 +212,12 @@ class StartRedrive(Request, frozen=True, kw_only=True):
     """A topic; where they came from if left out. Letters of a deleted topic need one."""
 
 
-class RedriveStarted(Reply, frozen=True, kw_only=True):
+class RedriveStarted(Reply, frozen=True, kw_only=True, omit_defaults=True):
     id: str | None
     """null when nothing was started: it was a dry run, or nothing matched."""
     matched: int
+    incomplete: list[Incomplete] | UnsetType = UNSET
+    """Partitions of the dead-letter topic that are damaged: letters there may match, and stay."""
 
 
 class ShownFilter(Reply, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,6 +9,7 @@ from goqueue.model.names import INCARNATION_PATTERN, TRANSACTION_NAME_PATTERN, T
 from goqueue.wire.shapes.fields import (
     DurabilityName,
     Duration,
+    Incomplete,
     Offset,
     PartitionNumber,
     PriorityName,
@@ -123,17 +124,20 @@ class ReadMessage(Reply, frozen=True, kw_only=True, omit_defaults=True):
     """Says how key, value and header values are encoded when they are not all text."""
 
 
-class Messages(Reply, frozen=True, kw_only=True):
+class Messages(Reply, frozen=True, kw_only=True, omit_defaults=True):
     messages: list[ReadMessage]
     next_offset: int
     """Where to read on."""
+    incomplete: list[Incomplete] | UnsetType = UNSET
+    """Where delayed messages are left out, because nobody knows which were cancelled."""
 
 
-class TopicMessages(Reply, frozen=True, kw_only=True):
+class TopicMessages(Reply, frozen=True, kw_only=True, omit_defaults=True):
     messages: list[ReadMessage]
     next_offsets: dict[str, int]
     next_offset: int | UnsetType = UNSET
     """For a topic with one partition."""
+    incomplete: list[Incomplete] | UnsetType = UNSET
 
 
 class FindOffsets(Request, frozen=True, kw_only=True):
