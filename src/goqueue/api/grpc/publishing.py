@@ -97,21 +97,21 @@ class _PublishStream:
 
     async def _publish(self, frame: Frame, body: bytes) -> None:
         """What is small without a pause. What is large is published to its end, also when the stream ends meanwhile."""
-        requests = self._broker.requests
         values = 0 if len(body) <= limits.SMALL_JSON_BYTES else count_values(_FRAME, body, limits.MAX_VALUES)
-        counted = requests.take_anyway(len(body) + values * limits.VALUE_BYTES)
+        if values > limits.MAX_VALUES:
+            most = limits.MAX_VALUES
+            frame.refuse(TooLarge(f"a frame has at most {most} fields in all; send fewer messages in it"))
+            return
+        counted = self._broker.requests.take_anyway(len(body) + values * limits.VALUE_BYTES)
+        if values > _FEW_VALUES or len(body) > limits.APPENDED_AT_ONCE_BYTES:
+            publishing = self._held.begin(frame.publish_in_turns(self._turns, body))
+            publishing.add_done_callback(lambda _: counted.give())
+            frame.wait_for(publishing)
+            self._last = frame
+            await asyncio.shield(publishing)
+            return
         try:
-            if values > limits.MAX_VALUES:
-                frame.refuse(
-                    TooLarge(f"a frame has at most {limits.MAX_VALUES} fields in all; send fewer messages in it")
-                )
-            elif values <= _FEW_VALUES and len(body) <= limits.APPENDED_AT_ONCE_BYTES:
-                frame.publish(body)
-            else:
-                publishing = self._held.begin(frame.publish_in_turns(self._turns, body))
-                frame.wait_for(publishing)
-                self._last = frame
-                await asyncio.shield(publishing)
+            frame.publish(body)
         finally:
             counted.give()
 
