@@ -54,7 +54,7 @@ def test_bytes_come_back_as_they_went_in(client: GrpcClient) -> None:
         {"value": b"\xff\x00", "key": b"\x80", "headers": [{"name": "h", "value": b"\xfe"}]},
         {"value": b"", "key": b""},
         {"value": b"text"},
-        {"key": b"gone"},
+        {"key": b"gone", "tombstone": True},
     ]
     results = client.call("PublishBatch", topic="bytes", messages=sent).results
     assert [result.offset for result in results] == [0, 1, 2, 3]
@@ -63,6 +63,19 @@ def test_bytes_come_back_as_they_went_in(client: GrpcClient) -> None:
     assert [message.HasField("value") for message in read] == [True, True, True, False]
     assert [message.HasField("key") for message in read] == [True, True, False, True]
     assert read[0].headers[0].value == b"\xfe"
+
+
+def test_a_message_whose_value_was_forgotten_deletes_nothing(client: GrpcClient) -> None:
+    client.call("CreateTopic", name="forgotten", num_partitions=1)
+    error = client.refused("Publish", topic="forgotten", key=b"k")
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "tombstone" in str(error.details())
+    results = client.call("PublishBatch", topic="forgotten", messages=[{"key": b"k"}, {"value": b""}]).results
+    assert [result.code for result in results] == ["invalid_request", ""]
+    stream = client.stream("PublishStream")
+    stream.send(topic="forgotten", messages=[{"key": b"k"}, {"value": b"x"}])
+    (reply,) = stream.finish()
+    assert [(error.index, error.code) for error in reply.errors] == [(0, "invalid_request")]
 
 
 def test_one_bad_message_of_a_batch_fails_alone(client: GrpcClient) -> None:

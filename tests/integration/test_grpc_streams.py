@@ -123,7 +123,7 @@ def test_everything_a_message_may_have_goes_over_a_stream(client: GrpcClient, to
         messages=[
             {"value": b"\xfe", "priority": "high", "headers": headers},
             {"value": b"", "key": b""},
-            {"key": b"gone"},
+            {"key": b"gone", "tombstone": True},
             {"value": b"x" * 100_000},
             {"value": b"later", "delay": "1h", "event_time": "2026-01-31T12:00:00Z"},
         ],

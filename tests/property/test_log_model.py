@@ -87,7 +87,7 @@ class LogMachine(RuleBasedStateMachine):
         for record in block:
             extension = record.extension
             if extension is not None and extension.deliver_at is not None:
-                extension = Extension(deliver_at=appended.timestamp - extension.deliver_at)
+                extension = Extension(deliver_at=now - extension.deliver_at)
             self.model[self.end] = Record(
                 self.end, appended.timestamp, record.key, record.value, record.priority, (), extension, record.control
             )

@@ -643,7 +643,11 @@ def test_a_broker_says_how_it_is_and_what_it_is(tmp_path: Path) -> None:
     async def go() -> None:
         async with administered(tmp_path) as admin:
             assert await admin.health() == shapes.Health(status="ok")
-            assert (await admin.health(verbose=True)).checks == {"storage": "ok", "partitions": "ok"}
+            assert (await admin.health(verbose=True)).checks == {
+                "storage": "ok",
+                "partitions": "ok",
+                "in_flight": "ok",
+            }
             assert (await admin.live()).status == "ok"
             assert (await admin.version()).version == goqueue.__version__
             cluster = await admin.cluster()

@@ -180,7 +180,7 @@ def test_bytes_are_base64_where_an_encoding_says_so() -> None:
 def test_lists_and_dicts_that_are_none_are_refused_by_name() -> None:
     assert as_handles(each for each in "ab") == {"receipt_handles": ["a", "b"]}
     assert as_ids([(0, 5)]) == [(0, 5)]
-    everything: dict[str, Any] = {"from_time": None, "to_time": None, "offsets": None}
+    everything: dict[str, Any] = {"from_time": None, "to_time": None, "offsets": None, "deleted": False}
     assert as_filter(**everything) is None
     wrong: Any = 5
     asked: list[tuple[str, Any]] = [
