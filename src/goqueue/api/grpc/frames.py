@@ -16,9 +16,10 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from goqueue import codec
+from goqueue.api.batch import Batch, Made, Sent
 from goqueue.api.grpc.failures import refusal
 from goqueue.api.grpc.translating import check_known, pb, read_message
-from goqueue.api.handlers.publishing import Batch, Made, Sent, to_record
+from goqueue.api.handlers.publishing import to_record
 from goqueue.api.refusals import refuse
 from goqueue.api.turns import Turns, exhaust
 from goqueue.broker.broker import Broker

@@ -1,30 +1,23 @@
-"""Publishing messages: to records, to blocks, one per partition, to the broker. Here as JSON has them; `Batch` is for
-every door that has messages one by one.
+"""Publishing messages as JSON has them: to records, through a `Batch` to the broker, and a result for each."""
 
-Without a producer id a bad message fails alone. With one, all messages are for one partition and a bad one
-refuses them all, because a gap in the sequence would make the next request fail.
-"""
-
-from array import array
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import UNSET
 
 from goqueue import codec
+from goqueue.api.batch import STEP, Batch, Made, Refused, partition_for
 from goqueue.api.service import Service
 from goqueue.api.turns import FEW, exhaust
 from goqueue.broker.partition import Placed
-from goqueue.broker.publish import Publisher, Receipt
+from goqueue.broker.publish import Receipt
 from goqueue.broker.topic import OpenTopic
-from goqueue.codec.layout import SortedBlock
-from goqueue.codec.partitioning import partition_of
 from goqueue.model import limits
-from goqueue.model.errors import GoQueueError, InvalidRecord, InvalidRequest, TooLarge
+from goqueue.model.errors import GoQueueError, InvalidRequest, TooLarge
 from goqueue.model.names import message_id
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Extension, Lane, Producer, Record
@@ -33,11 +26,6 @@ from goqueue.model.transactions import transaction_number
 from goqueue.transactions.coordinator import Writer
 from goqueue.wire import shapes
 
-_STEP: Final = 16
-"""Messages that are looked at without a pause."""
-_ENCODED_AT_ONCE: Final = 256
-_ENCODED_AT_ONCE_BYTES: Final = 256 * limits.KIB
-"""How much of a partition is gathered before it is encoded."""
 _ACKS: Final = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 _LANES: Final[dict[str | int, int]] = {lane.name.lower(): int(lane) for lane in Lane} | {
     int(lane): int(lane) for lane in Lane
@@ -77,7 +65,7 @@ async def publish_one(
         record = to_record(request, opened.meta.settings.max_message_bytes, producer, transaction)
         partition = request.partition
         if partition is None:
-            partition = _partition_of(record, 0, opened, producer)
+            partition = partition_for(record, 0, opened, producer)
         block = memoryview(codec.encode((record,)))
         receipt = service.broker.publisher.publish(
             opened, partition, block, acks=acks, producer=producer, transaction=transaction
@@ -91,14 +79,6 @@ async def publish_one(
     deliver_at = None if record.extension is None else record.extension.deliver_at
     time = show_time(place.timestamp)
     return _result(opened, partition, receipt, place, time, place.first_offset, record.priority, deliver_at)
-
-
-def _partition_of(record: Record, ordinal: int, topic: OpenTopic, producer: Producer | None) -> int:
-    """Where a message goes that names no partition, and has a key or stands alone."""
-    if producer is not None:
-        raise InvalidRequest(f"message {ordinal} names no partition; with producer_id every message must")
-    count = len(topic.slots)
-    return topic.round_robin.next(count) if record.key is None else partition_of(record.key, count)
 
 
 def _result(
@@ -188,203 +168,6 @@ def _producer(
     return Producer(request.producer_id, request.epoch or 0, request.sequence)
 
 
-Made = tuple[int, int | None, Record]
-"""A good message: which of its request it is, the partition it names, and what is stored."""
-
-
-class Sent(NamedTuple):
-    """Messages that went to one partition: which of the request they are, and where they are now."""
-
-    partition: int
-    ordinals: Sequence[int]
-    receipt: Receipt
-
-
-class Refused(NamedTuple):
-    ordinals: Sequence[int]
-    error: GoQueueError
-
-
-class _Share:
-    """The messages of a request that are for one partition, on their way into blocks.
-
-    They are cut into several unless the share has to stay whole: messages that are numbered are stored all or none.
-    """
-
-    __slots__ = ("_blocks", "_is_whole", "_open", "_ordinals", "_partition", "_records", "_size")
-
-    def __init__(self, partition: int, *, is_whole: bool) -> None:
-        self._partition = partition
-        self._is_whole = is_whole
-        self._blocks: list[SortedBlock] = []
-        self._open: SortedBlock | None = None
-        """The block that is not full."""
-        self._ordinals: list[int] = []
-        self._records: list[Record] = []
-        """Those that are not in a block yet, and which messages of the request they are."""
-        self._size = 0
-        """Of their values, about."""
-
-    def add(self, ordinal: int, record: Record) -> bool:
-        """Whether there are so many that they should be encoded."""
-        self._ordinals.append(ordinal)
-        self._records.append(record)
-        if record.value is not None:
-            self._size += len(record.value)
-        return self._size > _ENCODED_AT_ONCE_BYTES or len(self._records) >= _ENCODED_AT_ONCE
-
-    def encode(self, refuse: Callable[[int, InvalidRecord], None]) -> None:
-        """What was added; `refuse` is told of a message that breaks a limit, and may raise."""
-        ordinals, records = self._ordinals, self._records
-        self._ordinals, self._records, self._size = [], [], 0
-        while records:
-            try:
-                self._append(array("H", ordinals), codec.encode(records))
-                return
-            except InvalidRecord as error:
-                bad = error.index or 0
-                del records[bad]
-                refuse(ordinals.pop(bad), error)
-
-    def _append(self, ordinals: "array[int]", encoded: bytearray) -> None:
-        last = self._open
-        if last is not None and (self._is_whole or len(last.block) + len(encoded) <= limits.APPENDED_AT_ONCE_BYTES):
-            last.ordinals.extend(ordinals)
-            last.block.extend(encoded)
-        else:
-            self._open = SortedBlock(self._partition, ordinals, encoded)
-            self._blocks.append(self._open)
-
-    def take(self) -> list[SortedBlock]:
-        """All blocks, which it has no longer."""
-        found, self._blocks, self._open = self._blocks, [], None
-        return found
-
-
-class Batch:
-    """The messages of one request on their way: sorted by partition, and each partition's appended as one block.
-
-    With a producer a refusal is raised; its error says by itself if it is about one message.
-    """
-
-    __slots__ = ("_acks", "_publisher", "_shares", "producer", "refused", "sent", "topic", "transaction")
-
-    def __init__(
-        self,
-        publisher: Publisher,
-        topic: OpenTopic,
-        acks: Acks,
-        producer: Producer | None,
-        transaction: int | None = None,
-    ) -> None:
-        """`transaction` is one that the one who asks may write in, and that the messages carry."""
-        self._publisher = publisher
-        self._acks = acks
-        self.transaction = transaction
-        self.topic = topic
-        self.producer = producer
-        self._shares: dict[int, _Share] = {}
-        """What was sorted, by partition."""
-        self.sent: list[Sent] = []
-        self.refused: list[Refused] = []
-
-    def sort(self, made: Iterable[Made], given: int | None = None) -> Iterator[None]:
-        """Into blocks by partition, in steps of a few messages. None is stored before all of them are read."""
-        topic, producer, shares = self.topic, self.producer, self._shares
-        count = len(topic.slots)
-        turn: int | None = None
-        for ordinal, partition, record in made:
-            if partition is None:
-                if given is not None:
-                    partition = given
-                elif producer is None and record.key is not None:
-                    partition = partition_of(record.key, count)
-                elif record.key is None and turn is not None:
-                    partition = turn
-                else:
-                    partition = _partition_of(record, ordinal, topic, producer)
-                    turn = partition if record.key is None else turn
-            share = shares.get(partition)
-            if share is None:
-                share = shares[partition] = _Share(partition, is_whole=producer is not None)
-            if share.add(ordinal, record):
-                share.encode(self.refuse_one)
-            if not ordinal % _STEP:
-                yield
-        for share in shares.values():
-            share.encode(self.refuse_one)
-            yield
-        if producer is not None and len(shares) > 1:
-            raise InvalidRequest(
-                "the messages name different partitions; with producer_id send one partition at a time"
-            )
-
-    def append(self, check: Callable[[], None] | None = None) -> Iterator[None]:
-        """What was sorted: a step for each block. `check` raises if it may not be stored any more."""
-        for share in self._shares.values():
-            for block in share.take():
-                if check is not None:
-                    check()
-                self._publish_block(block)
-                yield
-
-    def append_blocks(self, blocks: Iterable[SortedBlock]) -> Iterator[None]:
-        """Messages that the codec has sorted; with a producer they are for one partition. A step for each block."""
-        for block in blocks:
-            for part in (block,) if self.producer is not None else _cut(block):
-                self._publish_block(part)
-                yield
-
-    def refuse_one(self, ordinal: int, error: GoQueueError) -> None:
-        """A message that is not good."""
-        error.index = ordinal
-        self._refuse((ordinal,), error)
-
-    async def safe(self) -> None:
-        """Until the answer may go out. What was lost meanwhile is refused."""
-        for sent in tuple(self.sent):
-            try:
-                await sent.receipt.safe()
-            except GoQueueError as error:
-                self.sent.remove(sent)
-                self._refuse(sent.ordinals, error)
-
-    def _publish_block(self, sorted_block: SortedBlock) -> None:
-        partition, ordinals, block = sorted_block
-        try:
-            receipt = self._publisher.publish(
-                self.topic,
-                partition,
-                memoryview(block),
-                acks=self._acks,
-                producer=self.producer,
-                transaction=self.transaction,
-            )
-        except GoQueueError as error:
-            self._refuse(ordinals, error)
-        else:
-            self.sent.append(Sent(partition, ordinals, receipt))  # it may wait, and there may be many
-
-    def _refuse(self, ordinals: Sequence[int], error: GoQueueError) -> None:
-        if self.producer is not None:  # a gap in the sequence would make the next request fail
-            raise error
-        self.refused.append(Refused(ordinals, error))
-
-
-def _cut(block: SortedBlock) -> Iterator[SortedBlock]:
-    """Into blocks that are appended at once."""
-    partition, ordinals, records = block
-    if len(records) <= limits.APPENDED_AT_ONCE_BYTES:
-        yield block
-        return
-    ends = [*codec.scan(records).positions[1:], len(records)]
-    first = start = 0
-    for place, end in enumerate(ends, 1):
-        if end == len(records) or ends[place] - start > limits.APPENDED_AT_ONCE_BYTES:
-            yield SortedBlock(partition, ordinals[first:place], records[start:end])
-            first, start = place, end
-
-
 class _Results:
     """What became of the messages of one request."""
 
@@ -462,7 +245,7 @@ class _Results:
                 for offset, ordinal in zip(
                     range(place.first_offset, place.first_offset + place.messages), rest, strict=False
                 ):
-                    if not offset % _STEP:
+                    if not offset % STEP:
                         yield
                     self._results[ordinal] = _result(
                         self._topic,
