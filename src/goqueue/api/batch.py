@@ -23,6 +23,8 @@ STEP: Final = 16
 _ENCODED_AT_ONCE: Final = 256
 _ENCODED_AT_ONCE_BYTES: Final = 256 * limits.KIB
 """How much of a partition is gathered before it is encoded."""
+_HEADER_BYTES: Final = 64
+"""What a header counts for: many small objects would be many for the garbage collector, too."""
 
 
 def partition_for(record: Record, ordinal: int, topic: OpenTopic, producer: Producer | None) -> int:
@@ -68,14 +70,13 @@ class _Share:
         self._records: list[Record] = []
         """Those that are not in a block yet, and which messages of the request they are."""
         self._size = 0
-        """Of their values, about."""
+        """Of their values and headers, about."""
 
     def add(self, ordinal: int, record: Record) -> bool:
         """Whether there are so many that they should be encoded."""
         self._ordinals.append(ordinal)
         self._records.append(record)
-        if record.value is not None:
-            self._size += len(record.value)
+        self._size += _HEADER_BYTES * len(record.headers) + (0 if record.value is None else len(record.value))
         return self._size > _ENCODED_AT_ONCE_BYTES or len(self._records) >= _ENCODED_AT_ONCE
 
     def encode(self, refuse: Callable[[int, InvalidRecord], None]) -> None:
