@@ -1,12 +1,15 @@
 """Producer ids as JSON."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from goqueue.model.errors import InvalidRequest, ProducerFenced, UnknownProducer
-from tests.support.loop import run
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.held_syncs import syncs_held
+from tests.support.loop import run, turns
 from tests.unit.api.services import served
 
 
@@ -100,5 +103,27 @@ def test_what_is_wrong_with_a_transactional_id_is_said(tmp_path: Path, asked: di
         async with served(tmp_path) as broker:
             with pytest.raises(InvalidRequest, match=said):
                 await broker.call("init_producer", **asked)
+
+    run(go())
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_whoever_takes_a_transactional_id_hears_of_it_when_that_is_durable(tmp_path: Path, again: bool) -> None:
+    """Also when it asks again while the first answer is on its way."""
+
+    async def go() -> None:
+        disk = FaultyDisk()
+        async with served(tmp_path, disk=disk) as broker:
+            await broker.call("init_producer")  # ids are reserved in another log
+            job = {"transactional_id": "job", "incarnation": "one"}
+            with syncs_held(disk, "meta/transactions") as held:
+                asked = [asyncio.ensure_future(broker.call("init_producer", **job))]
+                await held.reached()
+                if again:
+                    asked.append(asyncio.ensure_future(broker.call("init_producer", **job)))
+                await turns(100)
+                assert not any(each.done() for each in asked)
+                held.release()
+                assert len({each["epoch"] for each in await asyncio.gather(*asked)}) == 1
 
     run(go())

@@ -1,5 +1,6 @@
-"""Publishing much at once, in turns with others: the same results, whatever happens between two turns."""
+"""Publishing and settling much at once, in turns with others: the same results, whatever happens between two turns."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 from goqueue.api.operations import BY_NAME
 from goqueue.model import limits
 from goqueue.model.errors import GoQueueError, InvalidRequest, TooLarge
-from tests.support.loop import run
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.held_syncs import syncs_held
+from tests.support.loop import run, turns
 from tests.unit.api.services import Served, served
 from tests.unit.broker.brokers import values
 
@@ -158,5 +161,93 @@ def test_one_message_has_as_many_headers_as_it_may_and_no_more(tmp_path: Path) -
             with pytest.raises(TooLarge, match="1001 headers; it may have 1000"):
                 await rig.call("publish", topic="orders", value="x", headers=[*headers, ["one", "more"]])
             assert BY_NAME["publish"].request_values >= 3 * limits.MAX_HEADERS + 100
+
+    run(go())
+
+
+def test_many_messages_are_answered_when_the_last_of_them_is_durable(tmp_path: Path) -> None:
+    async def go() -> None:
+        disk = FaultyDisk()
+        async with served(tmp_path, disk=disk) as rig:
+            await rig.call("create_topic", name="orders", num_partitions=1, fsync="every")
+            with syncs_held(disk, "/logs/") as held:
+                publishing = asyncio.ensure_future(publish(rig))
+                await held.reached()
+                await turns(2 * COUNT)
+                assert not publishing.done()
+                held.release()
+                assert {result["durability"] for result in await publishing} == {"durable"}
+
+    run(go())
+
+
+# --- settling
+
+
+async def settle(rig: Served, between: Any, operation: str, **fields: Any) -> Any:
+    """`between` is called when the handles were looked at."""
+    many = rig.service.turns
+
+    class Between:
+        async def take(self, steps: Any) -> None:
+            await many.take(steps)
+            rig.service.turns = many
+            await between()
+
+    rig.service.turns = Between()  # type: ignore[assignment]
+    return await rig.call(operation, **fields)
+
+
+async def polled(rig: Served) -> list[str]:
+    await rig.call("create_topic", name="orders", num_partitions=1)
+    await publish(rig)
+    joined = await rig.call("join_group", group="g", client_id="c", topics=["orders"])
+    messages: list[dict[str, Any]] = []
+    while len(messages) < COUNT:
+        asked = {"group": "g", "member_id": joined["member_id"], "timeout": 0, "max_messages": COUNT}
+        messages += (await rig.call("poll", **asked))["messages"]
+    return [message["receipt_handle"] for message in messages]
+
+
+def test_handles_of_a_topic_that_is_made_again_between_two_turns_settle_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as rig:
+            handles, given = await polled(rig), list[int]()
+            ack = rig.broker.settlement.ack
+
+            async def counted(found: Any) -> Any:
+                given.append(len(found))
+                return await ack(found)
+
+            monkeypatch.setattr(rig.broker.settlement, "ack", counted)
+
+            async def make_again() -> None:
+                await rig.call("delete_topic", topic="orders")
+                await rig.call("create_topic", name="orders", num_partitions=1)
+
+            results = (await settle(rig, make_again, "ack", receipt_handles=handles))["results"]
+            assert ({result["code"] for result in results}, len(results)) == ({"stale_handle"}, COUNT)
+            assert given == [0]
+
+    run(go())
+
+
+def test_a_transaction_that_ends_between_two_turns_gets_no_acks(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as rig:
+            handles = await polled(rig)
+            producer = (await rig.call("init_producer"))["producer_id"]
+            begun = (await rig.call("begin_transaction", producer_id=producer))["transaction_id"]
+
+            async def abort() -> None:
+                await rig.call("abort_transaction", producer_id=producer, transaction_id=begun)
+
+            named = {"producer_id": producer, "transaction_id": begun}
+            with pytest.raises(GoQueueError, match="txn-1 was aborted"):
+                await settle(rig, abort, "transaction_ack", receipt_handles=handles, **named)
+            results = (await rig.call("ack", receipt_handles=handles))["results"]
+            assert results == [{"acknowledged": True}] * COUNT, "none of them is pledged"
 
     run(go())

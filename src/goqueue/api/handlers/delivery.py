@@ -1,6 +1,7 @@
 """Settling single messages by their handles, and delayed messages."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from msgspec import UNSET, UnsetType
 
@@ -12,9 +13,11 @@ from goqueue.broker.settle import Fate
 from goqueue.delivery.handles import Handle
 from goqueue.model import limits
 from goqueue.model.errors import GoQueueError, InvalidRequest, StaleHandle
-from goqueue.model.names import message_id
+from goqueue.model.names import TopicId, message_id
 from goqueue.model.times import parse_span, parse_time, show_duration, show_time
 from goqueue.wire import shapes
+
+_NOT_THERE: Final = "this is not a handle that was given out for a message that is still there"
 
 # --- handles
 
@@ -109,19 +112,10 @@ async def settle_handles(
         raise InvalidRequest("name receipt_handle for one message, or receipt_handles for many")
     texts = [one] if one is not UNSET else list(many or ())
     number = None if group is None else service.broker.groups.machine.group(group).number
-    good: list[Handle] = []
-    results: list[Fate | None] = []
-
-    def check(text: str) -> None:
-        try:
-            good.append(_checked(service, text, number))
-            results.append(None)
-        except GoQueueError as error:
-            results.append(Fate(error))
-
-    await in_turns(service.turns, texts, check)
-    settled = iter(await work(good))
-    fates = [next(settled) if result is None else result for result in results]
+    checked = await in_turns(service.turns, texts, lambda text: _checked(service, text, number))
+    found = _still_there(service, checked)  # a handle names its topic: from here on nothing may happen to it
+    settled = iter(await work([each for each in found if isinstance(each, Handle)]))
+    fates = [next(settled) if isinstance(each, Handle) else each for each in found]
     if one is not UNSET:
         if fates[0].refusal is not None:
             raise fates[0].refusal
@@ -129,15 +123,28 @@ async def settle_handles(
     return shapes.Settled(results=await in_turns(service.turns, fates, lambda fate: _shown(fate, show)))
 
 
-def _checked(service: Service, text: str, group: int | None) -> Handle:
-    """A handle that this cluster signed, for a topic that is still the one of then."""
-    handle = service.broker.handles.parse(text)
-    shape = service.broker.topics.shape_of(handle.topic)
-    if shape is None or not service.broker.handles.check(shape[0], text, handle):
-        raise StaleHandle("this is not a handle that was given out for a message that is still there")
-    if group is not None and handle.group != group:
-        raise StaleHandle("this handle is of another group")
-    return handle
+def _checked(service: Service, text: str, group: int | None) -> tuple[Handle, TopicId] | Fate:
+    """A handle that this cluster signed, and the id of its topic, which is the one of then; or why it is none."""
+    try:
+        handle = service.broker.handles.parse(text)
+        shape = service.broker.topics.shape_of(handle.topic)
+        if shape is None or not service.broker.handles.check(shape[0], text, handle):
+            raise StaleHandle(_NOT_THERE)
+        if group is not None and handle.group != group:
+            raise StaleHandle("this handle is of another group")
+    except GoQueueError as error:
+        return Fate(error)
+    return handle, shape[0]
+
+
+def _still_there(service: Service, checked: Sequence[tuple[Handle, TopicId] | Fate]) -> list[Handle | Fate]:
+    """The handles whose topics were not deleted while others had their turns."""
+    ids = {each[1] for each in checked if not isinstance(each, Fate)}
+    gone = {topic_id for topic_id in ids if service.broker.topics.name_of(topic_id) is None}
+    return [
+        each if isinstance(each, Fate) else Fate(StaleHandle(_NOT_THERE)) if each[1] in gone else each[0]
+        for each in checked
+    ]
 
 
 def _shown(fate: Fate, show: Callable[[Fate], shapes.Settled]) -> shapes.Settled:

@@ -90,6 +90,7 @@ async def transaction_ack(service: Service, request: shapes.TransactionAck) -> s
         return shapes.Settled(acknowledged=True, acks=acks)
 
     async def work(handles: Sequence[Handle]) -> list[Fate]:
+        _open(service, request)  # it may have ended while the handles were looked at
         return await service.broker.settlement.pledge(found.number, handles, take_part)
 
     return await settle_handles(
