@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from goqueue import codec
-from goqueue.api.later import Later, Reader, fields_of
+from goqueue.api.later import EntryReader, Later, fields_of
 from goqueue.api.operations import PATH_FIELDS, Operation
 from goqueue.api.refusals import refuse, unreadable
 from goqueue.api.service import Service
@@ -24,7 +24,7 @@ Body = bytes | bytearray
 
 
 class Bodies:
-    """Those of one operation."""
+    """Reads the bodies of the requests for one operation."""
 
     def __init__(self, operation: Operation, *, what: str, has_path: bool = False) -> None:
         """`what` a body is called in a refusal. It `has_path` if the fields of the path are in it, too."""
@@ -34,7 +34,7 @@ class Bodies:
         self._whole: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
             self._shape(None) if self._path else operation.request
         )
-        self._entries = None if operation.later is None else Reader(operation.request, operation.later)
+        self._entries = None if operation.later is None else EntryReader(operation.request, operation.later)
         self._large = self._whole if operation.later is None else msgspec.json.Decoder(self._shape(operation.later))
 
     def _shape(self, later: str | None) -> type[Struct]:
@@ -56,7 +56,7 @@ class Bodies:
             return self.decode(body)
 
     def decode(self, body: Body) -> tuple[Request, dict[str, Any]]:
-        """At once. The entries of a long list are read later if the body is large."""
+        """Read a body without a pause. The entries of a long list are read later if the body is large."""
         operation = self._operation
         operation.check_size(body)
         is_large = len(body) > limits.SMALL_JSON_BYTES and self._entries is not None

@@ -72,12 +72,12 @@ def _list_of(kind: Any, entry: type) -> Any:
 
 
 def check_values(count: int) -> None:
-    """Of one message."""
+    """Refuse one message that has so many values that it has too many headers."""
     if count > limits.MAX_MESSAGE_VALUES:
         raise TooLarge(f"the message has too many headers; it may have {limits.MAX_HEADERS}")
 
 
-class Reader:
+class EntryReader:
     """Reads one entry, from JSON or from plain values."""
 
     def __init__(self, request: type[Request], name: str) -> None:

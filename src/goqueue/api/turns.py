@@ -60,7 +60,7 @@ async def in_turns(turns: Turns, entries: Sequence[S], convert: Callable[[S], T]
 
 
 def exhaust(steps: Iterable[object]) -> None:
-    """All of them, now."""
+    """Do all steps now, without a pause."""
     deque(steps, maxlen=0)
 
 

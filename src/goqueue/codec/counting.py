@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from goqueue.codec.inspection import Block
+from goqueue.codec.protobuf import NotPlainError, varint
 
 FIELD_NUMBERS: Final = 64
 """Of the fields of a message that a table of nested messages tells; others have nothing in them."""
@@ -24,8 +25,6 @@ _VARINT: Final = 0
 _PIECE: Final = 2
 _GROUP: Final = (3, 4)
 _FIXED: Final = {1: 8, 5: 4}
-_LARGEST: Final = 5
-"""Bytes a tag or a length may have."""
 
 
 def count_json(data: Block, most: int) -> int:
@@ -76,8 +75,9 @@ def count_protobuf(data: Block, most: int, nested: Sequence[int]) -> int:
 def _count(body: memoryview, most: int, nested: Sequence[int], kind: int, depth: int) -> int:
     count, at = 0, 0
     while at < len(body) and count <= most:
-        tag, at = _varint(body, at)
-        if at < 0:
+        try:
+            tag, at = varint(body, at)
+        except NotPlainError:
             break
         count += 1
         number, form = tag >> 3, tag & 7
@@ -88,8 +88,11 @@ def _count(body: memoryview, most: int, nested: Sequence[int], kind: int, depth:
         elif form in _FIXED:
             at += _FIXED[form]
         elif form == _PIECE:
-            length, at = _varint(body, at)
-            if at < 0 or length > len(body) - at:
+            try:
+                length, at = varint(body, at)
+            except NotPlainError:
+                break
+            if length > len(body) - at:
                 break
             within = nested[kind * FIELD_NUMBERS + number] if number < FIELD_NUMBERS else NOT_NESTED
             if within == PACKED:
@@ -100,15 +103,3 @@ def _count(body: memoryview, most: int, nested: Sequence[int], kind: int, depth:
         elif form not in _GROUP:
             break
     return min(count, most + 1)
-
-
-def _varint(body: memoryview, at: int) -> tuple[int, int]:
-    """The number at a place, and the place behind it; below zero if it is cut short or too large."""
-    number = 0
-    for shift in range(_LARGEST):
-        if at + shift >= len(body):
-            break
-        number |= (body[at + shift] & 0x7F) << 7 * shift
-        if not body[at + shift] & 0x80:
-            return number, at + shift + 1
-    return -1, -1

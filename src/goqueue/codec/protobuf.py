@@ -24,8 +24,8 @@ _LARGEST: Final = 5
 _MOST: Final = 0xFFFF
 
 
-class _NotPlainError(Exception):
-    pass
+class NotPlainError(Exception):
+    """These bytes are cut short, or are not among those that are read here."""
 
 
 class _Plain(NamedTuple):
@@ -65,7 +65,7 @@ def from_protobuf(
             _read(content, value=value, key=key, partition=partition)
             for content in _messages(memoryview(body).cast("B"), messages)
         ]
-    except _NotPlainError:
+    except NotPlainError:
         return None
     if len(rows) != count:
         return None
@@ -99,7 +99,7 @@ def _messages(body: memoryview, number: int) -> list[memoryview]:
     """Those of a frame that are in the field of that number."""
     fields = [field for field in _fields(body) if field[0] >> 3 == number]
     if any(tag & 7 != _PIECE for tag, _ in fields):
-        raise _NotPlainError
+        raise NotPlainError
     return [content for _, content in fields]
 
 
@@ -108,14 +108,14 @@ def _read(message: memoryview, *, value: int, key: int, partition: int) -> _Plai
     plain = _Plain(None, b"", None)
     for tag, content in _fields(message):
         if tag == partition << 3 | _VARINT:
-            number, _ = _varint(content, 0)
+            number, _ = varint(content, 0)
             plain = plain._replace(partition=number)
         elif tag == key << 3 | _PIECE:
             plain = plain._replace(key=bytes(content))
         elif tag == value << 3 | _PIECE:
             plain = plain._replace(value=bytes(content))
         else:
-            raise _NotPlainError
+            raise NotPlainError
     return plain
 
 
@@ -124,27 +124,27 @@ def _fields(body: memoryview) -> list[tuple[int, memoryview]]:
     found = []
     at = 0
     while at < len(body):
-        tag, at = _varint(body, at)
+        tag, at = varint(body, at)
         start = at
         if tag & 7 == _VARINT:
             while at < len(body) and body[at] & 0x80:
                 at += 1
             at += 1
         elif tag & 7 == _PIECE:
-            length, start = _varint(body, at)
+            length, start = varint(body, at)
             at = start + length
         elif tag & 7 in _FIXED:
             at += _FIXED[tag & 7]
         else:
-            raise _NotPlainError
+            raise NotPlainError
         if at > len(body):
-            raise _NotPlainError
+            raise NotPlainError
         found.append((tag, body[start:at]))
     return found
 
 
-def _varint(body: memoryview, at: int) -> tuple[int, int]:
-    """The number at a place, and the place behind it."""
+def varint(body: memoryview, at: int) -> tuple[int, int]:
+    """The number at a place, and the place behind it; NotPlainError if it is cut short, or none of ours is so large."""
     number = 0
     for shift in range(_LARGEST):
         if at + shift >= len(body):
@@ -152,4 +152,4 @@ def _varint(body: memoryview, at: int) -> tuple[int, int]:
         number |= (body[at + shift] & 0x7F) << 7 * shift
         if not body[at + shift] & 0x80:
             return number, at + shift + 1
-    raise _NotPlainError
+    raise NotPlainError

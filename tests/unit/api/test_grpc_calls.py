@@ -118,7 +118,7 @@ class Door:
         counted = self.service.requests.meters("grpc", operation).codes
         async with asyncio.timeout(PATIENCE_S):
             while not counted.counts:
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
 
     async def finish(self) -> None:
         """Until nothing goes on, also not without its client."""

@@ -68,7 +68,7 @@ class Frame:
     # --- publishing
 
     def publish(self, body: bytes) -> None:
-        """Without a pause."""
+        """Publish it without a pause."""
         frame = _decode(body)
         try:
             exhaust(self._steps(frame, body))
@@ -76,7 +76,7 @@ class Frame:
             self._fail(error)
 
     async def publish_in_turns(self, turns: Turns, body: bytes) -> None:
-        """With pauses in which others get their turns."""
+        """Publish it with pauses, in which others get their turns."""
         async with turns.turn():
             frame = _decode(body)
         try:
@@ -85,15 +85,15 @@ class Frame:
             self._fail(error)
 
     def wait_for(self, publishing: "asyncio.Task[None]") -> None:
-        """Its answer does."""
+        """Keep the answer back until this task has published it."""
         self._work = publishing
 
     def refuse(self, error: GoQueueError) -> None:
-        """Instead of publishing it."""
+        """Answer with this error, and publish nothing."""
         self._fail(error)
 
     def _steps(self, frame: Any, body: bytes) -> Iterator[None]:
-        """None of them waits."""
+        """Publish it in steps, none of which waits for anything."""
         self._broker.check()
         check_known(frame)
         self._acks, self._producer = _acks(frame), _producer(frame)

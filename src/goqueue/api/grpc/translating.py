@@ -31,7 +31,7 @@ from goqueue.api.grpc.schema import (
     request_name,
 )
 from goqueue.api.grpc.streams import SCHEMA
-from goqueue.api.later import Later, Reader, fields_of
+from goqueue.api.later import EntryReader, Later, fields_of
 from goqueue.api.operations import OPERATIONS, Operation
 from goqueue.api.refusals import refuse
 from goqueue.api.turns import FEW, Turns, in_turns
@@ -77,7 +77,7 @@ class _List:
     def __init__(self, operation: Operation, later: str) -> None:
         self._request = operation.request
         self._name = later
-        self._reader = Reader(operation.request, later)
+        self._reader = EntryReader(operation.request, later)
         self._shape = msgspec.defstruct(
             f"{operation.name}_message",
             fields_of(operation.request, later, Any),
@@ -117,7 +117,7 @@ def write_reply(reply: Reply) -> Any:
 
 
 async def write_in_turns(turns: Turns, reply: Reply) -> Any:
-    """The same, and others get their turns while long lists in it are written."""
+    """The message that a reply is here; others get their turns while its long lists are written."""
     lists = {name: one for name, one in _LONG.get(type(reply), {}).items() if len(getattr(reply, name) or ()) > FEW}
     if not lists:
         return write_reply(reply)
