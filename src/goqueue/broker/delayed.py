@@ -90,10 +90,14 @@ class DelayedMessages:
                     found.append(one)
             if len(found) >= limit:
                 break
+        for partition in topic.partitions:
+            await self._sidecars.safe(partition)
         return DelayedPage(found, count, incomplete)
 
     async def get(self, topic: OpenTopic, number: int, offset: int) -> Delayed:
-        one = await self._look(topic, topic.partition(number), offset)
+        partition = topic.partition(number)
+        one = await self._look(topic, partition, offset)
+        await self._sidecars.safe(partition)  # it may have been cancelled or moved just now
         if one is None:
             raise UnknownDelay(f"{topic.meta.name} has no delayed message at offset {offset} of partition {number}")
         return one

@@ -75,6 +75,8 @@ class TransactionRunner:
         them may have been lost, or is not there now."""
         self._reserved_at = 0
         """Where numbers were last reserved: until that is durable none of them may be told."""
+        self._decided_at = 0
+        """Where something was decided last: until that is durable nobody may be told what it is."""
         self._told: dict[int, list[Durable]] = {}
         """Decided, and every partition has heard: when this is durable they are complete."""
         self._deadlines: Deadlines[int] = Deadlines()
@@ -212,7 +214,7 @@ class TransactionRunner:
             incarnation=incarnation,
             former=former,
         )
-        outcome = self._submit(command)
+        outcome = self._decide(command)
         await self._durable([Durable(self.host.log, outcome.position)])
         identity: Identity = self._reply(outcome)
         self._count_aborted(identity.aborted, AbortReason.REINITIALISED)
@@ -325,7 +327,7 @@ class TransactionRunner:
         outcomes: list[Outcome] = []
 
         def decide() -> Outcome:
-            outcomes.append(self._submit(command(tuple(site.participant for site in sites))))
+            outcomes.append(self._decide(command(tuple(site.participant for site in sites))))
             return outcomes[0]
 
         self._closing.update(numbers)
@@ -347,7 +349,7 @@ class TransactionRunner:
         return await self._finished(self._abort(tuple(numbers), reason))
 
     async def _abort(self, numbers: tuple[int, ...], reason: AbortReason) -> tuple[int, ...]:
-        outcome = self._submit(Abort(numbers, reason))
+        outcome = self._decide(Abort(numbers, reason))
         aborted: tuple[int, ...] = self._reply(outcome)
         self._count_aborted(aborted, reason)
         await self._durable([Durable(self.host.log, outcome.position)])
@@ -386,6 +388,11 @@ class TransactionRunner:
 
     # --- looking
 
+    async def sure(self) -> None:
+        """Until all that was decided by now is durable: only then may it be told how transactions ended."""
+        if self.host.log.durable.value < self._decided_at:
+            await self._durable([Durable(self.host.log, self._decided_at)])
+
     def parts(self, found: Transaction) -> list[Part]:
         """What it has, and where, as long as it is open."""
         return self._participants.parts(found.number)
@@ -409,6 +416,12 @@ class TransactionRunner:
         return found.state
 
     # --- the log
+
+    def _decide(self, command: Any) -> Outcome:
+        """Write down how transactions end."""
+        outcome = self._submit(command)
+        self._decided_at = outcome.position
+        return outcome
 
     def _submit(self, command: Any) -> Outcome:
         try:

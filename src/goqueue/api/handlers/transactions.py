@@ -170,11 +170,15 @@ async def list_transactions(service: Service, request: shapes.ListTransactions) 
         and (request.state is None or runner.state(found) == request.state)
     ]
     shown = [_show(service, found, with_parts=False) for found in wanted[: request.limit]]
+    await runner.sure()
     return shapes.TransactionList(transactions=shown, total=len(wanted))
 
 
 async def describe_transaction(service: Service, request: shapes.Nothing, transaction: str) -> shapes.ShownTransaction:
-    return _show(service, service.broker.transactions.machine.transaction(transaction_number(transaction)))
+    runner = service.broker.transactions
+    shown = _show(service, runner.machine.transaction(transaction_number(transaction)))
+    await runner.sure()
+    return shown
 
 
 async def transaction_stats(service: Service, request: shapes.Nothing) -> shapes.TransactionStats:
@@ -192,7 +196,10 @@ async def transaction_stats(service: Service, request: shapes.Nothing) -> shapes
 
 async def transaction_token(service: Service, request: shapes.Nothing, name: str) -> shapes.TokenReply:
     check_transaction_name(name)
-    return shapes.TokenReply(name=name, number=service.broker.transactions.machine.tokens.get(name))
+    runner = service.broker.transactions
+    number = runner.machine.tokens.get(name)
+    await runner.sure()
+    return shapes.TokenReply(name=name, number=number)
 
 
 def _show(service: Service, found: Transaction, *, with_parts: bool = True) -> shapes.ShownTransaction:
