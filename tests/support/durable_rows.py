@@ -3,9 +3,11 @@
 `steps` are the logs that are written, in this order: what a step wrote is durable before anything of the next is
 written. `+name` is a directory that is made, `-name` a file of a log that is removed. `always` must be durable when the
 answer leaves, `every` where each answer waits for the disk. A row that only `looks` may as well tell what was so before
-the change that is under way `beside` it. What an operation sets going is part of its row, `until` it has come to an end.
+the change that is under way `beside` it. What an operation sets going is part of its
+row, `until` it has come to an end.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
@@ -103,13 +105,29 @@ def _no_redrives(stage: Stage) -> bool:
     return not stage.broker.redrives._workers
 
 
+async def _a_second_passes(stage: Stage) -> None:
+    stage.monotonic.now += 1000
+
+
 async def _an_hour_passes(stage: Stage) -> None:
     stage.clock.now += 3_600_000
+    stage.monotonic.now += 3_600_000
     stage.broker.schedules.look()
 
 
+async def _transactions_are_late(stage: Stage) -> None:
+    stage.monotonic.now += 3_600_000
+    stage.broker.transactions._time_out()
+
+
 async def _all_are_told(stage: Stage) -> None:
-    await stage.broker.transactions.look()
+    while stage.broker.transactions._told:
+        await stage.broker.transactions.look()
+        await asyncio.sleep(0)
+
+
+async def _a_snapshot_is_taken(stage: Stage) -> None:
+    await stage.broker._housekeeping.snapshot(stage.broker.groups.host)
 
 
 DEATH: Final = (SIDE, LETTERS, SIDE)
@@ -184,6 +202,7 @@ ROWS: Final[dict[str, Row]] = {
             kept("m", op("join_group", group="auto", client_id="w", topics=["orders"], auto_commit=True,
                          auto_commit_interval="1ms")),
             kept("taken", op("poll", group="auto", member_id=of("m", "member_id"), timeout=0)),
+            _a_second_passes,
         ),
     ),
     "commit": Row(
@@ -331,6 +350,14 @@ ROWS: Final[dict[str, Row]] = {
     "transaction_token": _looks(
         op("transaction_token", name="n"), op("commit_many", **TOKEN), *DECISION, always=TRANSACTIONS, prepare=BEGUN
     ),
+    "a transaction is open for too long": Row(
+        _transactions_are_late, (TRANSACTIONS, BOTH_DATA | BOTH_SIDES), prepare=in_turn(BEGUN, FILLED),
+        until=lambda stage: not stage.broker.transactions._tasks,
+    ),
+    "transactions are left open by a broker that stops": Row(
+        lambda stage: stage.broker.transactions.stop(), (BOTH_DATA | BOTH_SIDES, TRANSACTIONS), prepare=BEGUN,
+        first=FILLED,
+    ),
     "put_reader": Row(op("put_reader", **NIGHTLY), (TOPICS,), always=TOPICS),
     "put_reader, the same again": Row(
         op("put_reader", **NIGHTLY, if_absent=True), (TOPICS,), always=TOPICS,
@@ -352,6 +379,10 @@ ROWS: Final[dict[str, Row]] = {
     ),
     "delete_schedule": Row(op("delete_schedule", **SCHEDULE), (JOBS,), always=JOBS, prepare=SCHEDULED),
     "a schedule is due": Row(_an_hour_passes, (JOBS, DATA, JOBS), prepare=SCHEDULED, until=_no_runs),
+    "a machine's log is shortened": Row(
+        _a_snapshot_is_taken, (GROUPS, frozenset({"-groups"})),
+        prepare=in_turn(_a_snapshot_is_taken, _a_snapshot_is_taken),
+    ),
     "start_redrive": Row(
         REDRIVES, (LETTERS, JOBS, REDRIVEN | DATA, REDRIVEN, JOBS), always=JOBS, of_first=True, until=_no_redrives
     ),

@@ -15,9 +15,11 @@ from goqueue.model.settings import Fsync, LogSettings
 from tests.support.quiet import quiet
 from tests.support.watched_disk import WatchedDisk
 from tests.unit.api.services import Served, served
+from tests.unit.broker.brokers import Clock
 
 ANSWER: Final = "answer"
-_A_LONG_TIME_MS: Final = 3_600_000
+LOGS: Final = LogSettings(fsync_interval_ms=3_600_000)
+"""Nothing is made durable by and by."""
 _TAKEN: Final = 3
 """Messages of each partition that were taken and are not settled."""
 _SOON_S: Final = 0.002
@@ -26,10 +28,11 @@ _SOON_S: Final = 0.002
 class Stage:
     """Calls operations by name, and keeps what later calls need."""
 
-    def __init__(self, to: Served, disk: WatchedDisk) -> None:
+    def __init__(self, to: Served, disk: WatchedDisk, monotonic: Clock) -> None:
         self.call = to.call
         self.broker = to.broker
         self.clock = to.clock
+        self.monotonic = monotonic
         self.disk = disk
         self.handles: dict[int, list[str]] = {0: [], 1: []}
         self.kept: dict[str, Any] = {}
@@ -53,7 +56,9 @@ class Stage:
         await self.everything_durable()
 
     async def join(self, group: str, **more: Any) -> str:
-        member: str = (await self.call("join_group", group=group, client_id="w", topics=["orders"], **more))["member_id"]
+        member: str = (await self.call("join_group", group=group, client_id="w", topics=["orders"], **more))[
+            "member_id"
+        ]
         return member
 
     def has_no_deaths(self) -> bool:
@@ -83,22 +88,22 @@ class Stage:
         finally:
             self.disk.say(ANSWER)
 
-    async def let_go_one_by_one(self, done: Callable[[], bool]) -> None:
-        """Let one sync complete when nothing else happens any more, then the next, until it is done."""
-        while True:
-            await quiet()
-            if done():
-                return
-            if not self.disk.let_one_go():
-                await asyncio.sleep(_SOON_S)
+
+async def let_go_one_by_one(disk: WatchedDisk, done: Callable[[], bool]) -> None:
+    """Let one sync complete when nothing else happens any more, then the next, until it is done."""
+    while True:
+        await quiet()
+        if done():
+            return
+        if not disk.let_one_go():
+            await asyncio.sleep(_SOON_S)
 
 
 @asynccontextmanager
-async def staged(path: Path, fsync: Fsync, **more: Any) -> AsyncIterator[Stage]:
-    disk = WatchedDisk(path)
-    logs = LogSettings(fsync_interval_ms=_A_LONG_TIME_MS)
-    async with served(path, disk=disk, logs=logs, **more) as to:
-        stage = Stage(to, disk)
+async def staged(path: Path, fsync: Fsync) -> AsyncIterator[Stage]:
+    disk, monotonic = WatchedDisk(path), Clock()
+    async with served(path, disk=disk, logs=LOGS, monotonic=monotonic) as to:
+        stage = Stage(to, disk, monotonic)
         await stage.set(fsync)
         try:
             yield stage

@@ -5,7 +5,6 @@ its turn, and every thread of the broker sleeps and was not woken since it was l
 not tell what threads do, they get a moment instead. Timers that are not due yet are not waited for.
 """
 
-import asyncio
 import threading
 import time
 from pathlib import Path
@@ -43,5 +42,3 @@ def _states() -> list[str]:
             lines = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
             found.append(f"{lines['State'][0]} {thread.native_id} {lines['voluntary_ctxt_switches']}")
     return found
-
-

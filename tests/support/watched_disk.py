@@ -55,7 +55,7 @@ class WatchedDisk(FaultyDisk):
             self.steps.clear()
 
     def hold(self, names: Iterable[str]) -> None:
-        """Their syncs complete one by one. The first of those that wait goes first."""
+        """Syncs that make something of them durable complete one by one. The first of those that wait goes first."""
         with self._changed:
             self._held = tuple(names)
 
@@ -106,7 +106,7 @@ class WatchedDisk(FaultyDisk):
 
     def _sync(self, name: str) -> None:
         covers = self._written.get(name, 0)
-        if name in self._held:
+        if name in self._held and covers > self._durable.get(name, 0):
             ticket = self._asked[name] = self._asked.get(name, 0) + 1
             self._changed.wait_for(lambda: name not in self._held or self._let_go.get(name, 0) >= ticket, PATIENCE_S)
         self._durable[name] = max(self._durable.get(name, 0), covers)
@@ -120,4 +120,3 @@ class WatchedDisk(FaultyDisk):
             return rest
         name, _, file = rest.rpartition("/")
         return name if file.endswith(".log") else None
-
