@@ -18,7 +18,8 @@ SPARK_READY := $(VENV)/.goqueue-spark
 TEST_READY := $(VENV)/.goqueue-test
 BUILD_INPUTS := pyproject.toml setup.py constraints.txt $(wildcard src/goqueue/codec/*.pyx src/goqueue/codec/*.pxi src/goqueue/codec/*.h)
 CHECKED := src $(foreach room,sim tests bench examples,$(if $(wildcard $(room)/*.py),$(room)))
-IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
+# One more than there are cores: tests wait, too.
+IN_PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

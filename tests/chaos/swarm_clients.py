@@ -178,8 +178,9 @@ async def _relayed(address: str, cut: "Cut") -> AsyncIterator[str]:
                 else:
                     end.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, start_serving=False)
     try:
+        await server.start_serving()  # whoever is cancelled in here has a server to close
         yield "{}:{}".format(*server.sockets[0].getsockname()[:2])
     finally:
         over = True

@@ -430,6 +430,28 @@ def test_a_client_that_leaves_while_its_body_waits_for_room_leaves_nothing_behin
     run(scenario())
 
 
+def test_a_client_that_leaves_while_its_read_waits_for_room_stands_in_front_of_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ADMISSION_WAIT_S", 10 * PATIENCE_S)
+
+    async def scenario() -> None:
+        async with watched_server(tmp_path) as server:
+            replies = server.broker.replies
+            await ask(server, post("/topics", ORDERS))
+            full = replies.take_anyway(replies.limit)
+            async with Peer(server.endpoints["http"]) as peer:
+                await peer.send(post("/topics/orders/messages").replace(b"POST", b"GET", 1))
+                await until(lambda: bool(replies._waiting))
+            await until(lambda: not replies._waiting)
+            assert replies.held == replies.limit
+            full.give()
+            assert replies.held == 0
+            assert await is_served(server)
+
+    run(scenario())
+
+
 def test_a_refused_client_that_has_nothing_more_to_say_is_let_go_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with watched_server(tmp_path) as server, Peer(server.endpoints["http"]) as peer:

@@ -18,6 +18,7 @@ from goqueue.wire.codes import FETCH_BLOCK, POLL_BLOCK, PUBLISH_BLOCK
 from goqueue.wire.polls import PollRequest, unpack_poll_reply
 from tests.support.broker import running_broker
 from tests.support.hostile import Peer, resident_bytes, run, sweep, until
+from tests.support.patience import PATIENCE_S
 from tests.support.raw_wire import Target, a_target, block, call, frame, greet, read_reply
 
 MIB = limits.MIB
@@ -41,6 +42,12 @@ async def take(target: Target, member_id: str, *, received: int = 0) -> list[tup
     """Poll as somebody who behaves: of each row where to go on, and how often it was delivered."""
     _, rows = unpack_poll_reply((await target.ask(poll(member_id, received=received, most=16 * MIB))).payload)
     return [(row.next_offset, row.deliveries) for row in rows]
+
+
+async def publish_large(target: Target, count: int) -> None:
+    for _ in range(count // 4):
+        data = target.publish(block(*[Record(value=b"x" * 900_000)] * 4))
+        assert (await target.ask(data)).status == frames.OK
 
 
 def test_a_frame_that_does_not_arrive_in_time_is_given_up(tmp_path: Path) -> None:
@@ -218,9 +225,7 @@ def test_a_wait_is_never_longer_than_a_broker_allows(tmp_path: Path, monkeypatch
 def test_replies_nobody_takes_are_bounded_and_others_go_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with a_target(tmp_path) as target:
-            values = [Record(value=b"x" * 900_000)] * 16
-            for _ in range(2):
-                assert (await target.ask(target.publish(block(*values)))).status == frames.OK
+            await publish_large(target, 2 * 16)
             peers = [await Peer(target.server.endpoints["wire"], receive_bytes=4096).__aenter__() for _ in range(4)]
             for peer in peers:
                 await greet(peer)
@@ -247,9 +252,7 @@ def test_polls_nobody_takes_are_bounded_and_what_they_took_comes_again(tmp_path:
         async with a_target(tmp_path) as target:
             groups = [f"group-{number}" for number in range(4)]
             members = [await join(target, group) for group in groups]
-            values = [Record(value=b"x" * 900_000)] * 16
-            for _ in range(2):
-                assert (await target.ask(target.publish(block(*values)))).status == frames.OK
+            await publish_large(target, 2 * 16)
             peers = [await Peer(target.server.endpoints["wire"], receive_bytes=4096).__aenter__() for _ in groups]
             for peer, group, member in zip(peers, groups, members, strict=True):
                 await greet(peer)
@@ -274,7 +277,7 @@ def test_polls_nobody_takes_are_bounded_and_what_they_took_comes_again(tmp_path:
 def test_a_client_that_takes_its_replies_slowly_is_not_cut_off(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with a_target(tmp_path) as target:
-            assert (await target.ask(target.publish(block(*[Record(value=b"x" * 900_000)] * 16)))).status == frames.OK
+            await publish_large(target, 16)
             async with target.client(receive_bytes=4096) as slow:
                 await slow.send(target.fetch(1, most=16 * MIB))
                 await until(lambda: any(one._write_paused for one in target.connections()))
@@ -309,6 +312,35 @@ def test_who_finds_no_room_for_a_reply_is_told_so_and_publishing_goes_on(
             full.give()
             assert await target.is_served()
             assert await take(target, member) == [(2, 1)], "a poll without room took nothing"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("what", ["fetch_block", "poll_block", "read_topic", "poll"])
+def test_a_client_that_leaves_while_it_waits_for_room_stands_in_front_of_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(limits, "ADMISSION_WAIT_S", 10 * PATIENCE_S)
+
+    async def scenario() -> None:
+        async with a_target(tmp_path) as target:
+            replies = target.broker.replies
+            member = await join(target)
+            full = replies.take_anyway(replies.limit)
+            asked = {
+                "fetch_block": target.fetch(),
+                "poll_block": poll(member),
+                "read_topic": call("read_topic", topic="orders"),
+                "poll": call("poll", group="billing", member_id=member, timeout=0),
+            }
+            async with target.client() as peer:
+                await peer.send(asked[what])
+                await until(lambda: bool(replies._waiting))
+            await until(lambda: not replies._waiting)
+            assert replies.held == replies.limit
+            full.give()
+            assert replies.held == 0
+            assert await take(target, member) == [(1, 1)], "it took nothing"
 
     run(scenario())
 

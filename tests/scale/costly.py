@@ -24,8 +24,8 @@ from goqueue.model import limits
 from goqueue.model.limits import KIB, MIB
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Record
-from goqueue.wire.blocks import PublishRequest
-from goqueue.wire.codes import CODES, PUBLISH_BLOCK
+from goqueue.wire.blocks import FetchRequest, PublishRequest
+from goqueue.wire.codes import CODES, FETCH_BLOCK, PUBLISH_BLOCK
 from goqueue.wire.frames import Bytes
 from tests.scale.probe import Probe
 from tests.scale.stage import staged
@@ -36,6 +36,8 @@ _TOPIC: Final = "costly"
 _HEADERS: Final = "headers"
 """A topic whose messages have as many headers as they may."""
 _SMALL: Final = "small"
+_LARGE: Final = "large"
+"""A topic whose messages may be as large as there are any."""
 _NAMES: Final = f"/{PACKAGE}.{SERVICE}/"
 
 
@@ -103,6 +105,7 @@ def _prepare(broker: RunningBroker) -> None:
     with closing(WireCaller(broker.wire)) as caller:
         for topic in (_TOPIC, _HEADERS, _SMALL):
             caller.ask("create_topic", name=topic, num_partitions=1, retention_bytes=256 * MIB)
+        caller.ask("create_topic", name=_LARGE, num_partitions=1, retention_bytes=256 * MIB, max_message_bytes=15 * MIB)
         many = tuple([("h", b"")] * limits.MAX_HEADERS)
         _publish(caller, _HEADERS, codec.encode([Record(value=b"x", headers=many)] * 1000))
         for _ in range(20):
@@ -110,13 +113,13 @@ def _prepare(broker: RunningBroker) -> None:
 
 
 def _publish(caller: WireCaller, topic: str, block: bytes | bytearray) -> None:
-    caller.request(PUBLISH_BLOCK, 0, [_head(caller, topic), block])
+    caller.request(PUBLISH_BLOCK, 0, [PublishRequest(_topic_id(caller, topic), 0, Acks.LEADER).pack(), block])
     caller.reply(memoryview(bytearray(MIB)))
 
 
-def _head(caller: WireCaller, topic: str) -> bytes:
+def _topic_id(caller: WireCaller, topic: str) -> int:
     (found,) = caller.ask("metadata", topics=[topic])["topics"]
-    return PublishRequest(int(found["topic_id"], 16), 0, Acks.LEADER).pack()
+    return int(found["topic_id"], 16)
 
 
 # ---------------------------------------------------------------- clients
@@ -177,7 +180,10 @@ class _Clients:
         return send
 
     def head(self, topic: str) -> bytes:
-        return _head(self.wire, topic)
+        return PublishRequest(self.topic_id(topic), 0, Acks.LEADER).pack()
+
+    def topic_id(self, topic: str) -> int:
+        return _topic_id(self.wire, topic)
 
     def close(self) -> None:
         self._http.close()
@@ -292,11 +298,20 @@ _REQUESTS: Final[dict[str, Callable[[_Clients], Send]]] = {
     "grpc: a frame of 10,000 messages of 3 KB": lambda at: at.frames(_frame(10_000, b"x" * 3100)),
     "grpc: a frame of 10,000 messages with 15 headers": lambda at: at.frames(_frame(10_000, b"x", 15)),
     "grpc: a frame of empty messages": lambda at: at.frames(_empty(pb.PublishFrame, "messages", at.bytes)),
-    "wire: a block of 31 MB, large messages": lambda at: at.frame(
-        PUBLISH_BLOCK, at.head(_TOPIC), codec.encode([Record(value=b"x" * 900_000)] * (at.bytes // 901_000))
+    "wire: a block of 4 MiB, large messages": lambda at: at.frame(
+        PUBLISH_BLOCK, at.head(_TOPIC), codec.encode([Record(value=b"x" * 1_000_000)] * 4)
     ),
-    "wire: a block of 31 MB, tiny messages": lambda at: at.frame(
+    "wire: a block of 4 MiB, tiny messages": lambda at: at.frame(
+        PUBLISH_BLOCK, at.head(_TOPIC), codec.encode([Record(value=b"x")] * (limits.APPENDED_AT_ONCE_BYTES // 36))
+    ),
+    "wire: a block of one message of 15 MiB": lambda at: at.frame(
+        PUBLISH_BLOCK, at.head(_LARGE), codec.encode([Record(value=b"x" * 15 * MIB)])
+    ),
+    "wire: a block of 31 MB": lambda at: at.frame(
         PUBLISH_BLOCK, at.head(_TOPIC), codec.encode([Record(value=b"x")] * (at.bytes // 36))
+    ),
+    "wire: a fetch of 32 MiB": lambda at: at.frame(
+        FETCH_BLOCK, FetchRequest(at.topic_id(_SMALL), 0, 0, limits.MAX_BLOCK_BYTES, limits.MAX_READ_COUNT, 0).pack()
     ),
     "wire: 10,000 messages with 20 headers, as JSON": lambda at: at.frame(
         CODES["publish_batch"], b'{"topic":"costly",' + _as_json(10_000, 20)[1:]

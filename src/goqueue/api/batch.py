@@ -55,7 +55,8 @@ class Refused(NamedTuple):
 class _Share:
     """The messages of a request that are for one partition, on their way into blocks.
 
-    They are cut into several unless the share has to stay whole: messages that are numbered are stored all or none.
+    They go into several when they are many, unless the share has to stay whole: messages that are numbered are stored
+    all or none.
     """
 
     __slots__ = ("_blocks", "_is_whole", "_open", "_ordinals", "_partition", "_records", "_size")
@@ -168,16 +169,14 @@ class Batch:
     def append(self, check: Callable[[], None] | None = None) -> Iterator[None]:
         """What was sorted: a step for each block. `check` raises if it may not be stored any more."""
         for share in self._shares.values():
-            for block in share.take():
-                if check is not None:
-                    check()
-                self._publish_block(block)
-                yield
+            yield from self.append_blocks(share.take(), check)
 
-    def append_blocks(self, blocks: Iterable[SortedBlock]) -> Iterator[None]:
-        """Messages that the codec has sorted; with a producer they are for one partition. A step for each block."""
+    def append_blocks(self, blocks: Iterable[SortedBlock], check: Callable[[], None] | None = None) -> Iterator[None]:
+        """Messages that are sorted; with a producer they are for one partition. A step for each block."""
         for block in blocks:
             for part in (block,) if self.producer is not None else _cut(block):
+                if check is not None:
+                    check()
                 self._publish_block(part)
                 yield
 

@@ -5,7 +5,8 @@ One sweep finds whoever does not get on; there are no timers per connection.
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -228,22 +229,28 @@ class ClientConnection(asyncio.BaseProtocol, Connection):
     # --- waiting
 
     async def park(self, work: Awaitable[T]) -> T:
-        """Wait for it. CancelledError when the client leaves meanwhile; also when it left before, if there is a wait.
+        """Wait for it as `while_here` does. It holds nothing: what it found is dropped if the client left meanwhile."""
+        with self.while_here():
+            found = await work
+        if self._transport.is_closing():  # it ended in the same moment
+            raise asyncio.CancelledError
+        return found
 
-        Nothing after this is cancelled: it is for waits that hold nothing.
+    @contextmanager
+    def while_here(self) -> Iterator[None]:
+        """For a wait. CancelledError when the client leaves meanwhile; also when it left before, if there is a wait.
+
+        Nothing after this is cancelled.
         """
         task = cast(asyncio.Task[Any], asyncio.current_task())
         leaving = self.loop.call_soon(self._leave) if self._ended else None
         self._parked.add(task)
         try:
-            found = await work
+            yield
         finally:
             self._parked.discard(task)
             if leaving is not None:
                 leaving.cancel()
-        if self._transport.is_closing():  # it ended in the same moment
-            raise asyncio.CancelledError
-        return found
 
     def _leave(self) -> None:
         for task in self._parked:

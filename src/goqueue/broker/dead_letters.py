@@ -35,7 +35,6 @@ from goqueue.telemetry import logs
 log = logs.get("dead letters")
 
 _AT_ONCE: Final = 100
-_BLOCK_BYTES: Final = limits.MAX_BLOCK_BYTES // 2
 _LETTER_BYTES: Final = limits.MAX_HEADERS_BYTES + limits.MAX_BLOB_BYTES
 """What a letter may have beside its key and value."""
 _RETRY_S: Final = 1.0
@@ -157,7 +156,7 @@ class Undertaker:
             original = None if death.void else originals.get(death.offset) or await self._read(partition, death.offset)
             letter = self._letter(partition, death, original)
             size += len(letter.key or b"") + len(letter.value or b"") + _LETTER_BYTES
-            if records and size > _BLOCK_BYTES:
+            if records and size > limits.APPENDED_AT_ONCE_BYTES:
                 break
             records.append(letter)
         return records
@@ -191,7 +190,9 @@ class Undertaker:
     async def _gather(self, partition: Partition, offsets: list[int]) -> dict[int, Record]:
         """The records at these offsets, or some of them, or others: whatever one read brings."""
         wanted = array("q", offsets)
-        block = await self._reader.gather(partition, wanted, max_bytes=_BLOCK_BYTES) if offsets else None
+        block = (
+            await self._reader.gather(partition, wanted, max_bytes=limits.APPENDED_AT_ONCE_BYTES) if offsets else None
+        )
         return {record.offset: record for record in codec.decode(block, verified=True)} if block else {}
 
     async def _read(self, partition: Partition, offset: int) -> Record | None:

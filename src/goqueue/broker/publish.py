@@ -171,6 +171,12 @@ class Publisher:
         self, topic: OpenTopic, block: memoryview, producer: Producer | None, transaction: int | None
     ) -> tuple[int, int]:
         """How many messages the block has, and which fields; raises when a client may not publish it."""
+        most = limits.APPENDED_AT_ONCE_BYTES
+        if len(block) > most and codec.survey(block[:most]).count:
+            raise TooLarge(
+                f"the messages have {len(block)} bytes together, and are appended at once; send {most} at a time,"
+                " or one message alone"
+            )
         survey = codec.survey(block)
         if survey.problem is not Problem.NONE:
             raise InvalidRecord(REASONS[survey.problem], index=survey.count, position=survey.end)

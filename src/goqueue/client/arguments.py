@@ -106,7 +106,7 @@ RULES: Final[dict[str, Rule]] = {
     "address": Rule(lambda value: isinstance(value, str), "text: host:port, like 127.0.0.1:9001"),
     "assignor": _TEXT_OR_NONE,
     "auto_extend": _SWITCH,
-    "batch_bytes": _whole(1, limits.MAX_BLOCK_BYTES),
+    "batch_bytes": _whole(1, limits.APPENDED_AT_ONCE_BYTES),
     "batch_messages": _whole(1),
     "buffer_bytes": _whole(1),
     "client_id": _NAME,

@@ -279,7 +279,7 @@ KEYS: Final = (
     Key(
         path="producer.batchSize",
         variable="GOQUEUE_PRODUCER_BATCH_SIZE",
-        kind=Size(1, limits.MAX_BLOCK_BYTES),
+        kind=Size(1, limits.APPENDED_AT_ONCE_BYTES),
         default="64KiB",
         field="producer.batch_bytes",
         about="For clients: bytes at which a batch is sent.",

@@ -222,7 +222,8 @@ MAX_MESSAGE_VALUES: Final = 4 * MAX_HEADERS
 VALUE_BYTES: Final = 100
 """What a value of a large request counts for among the bytes in flight, beside its own."""
 APPENDED_AT_ONCE_BYTES: Final = 4 * MIB
-"""Of a request that carries many messages, before others get a turn; more if one is larger, or they are numbered."""
+"""What the messages of one block that is published may have together; one message alone may have more. A request with
+more is appended as several blocks, between which others get a turn."""
 READ_AT_ONCE_BYTES: Final = 256 * KIB
 """Of records that are translated for a reply, before others get a turn."""
 MAX_READ_HEADERS: Final = 100_000

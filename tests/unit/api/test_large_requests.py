@@ -65,9 +65,41 @@ def test_a_request_that_is_cut_into_blocks_is_stored_once_and_in_order(
     run(go())
 
 
-def test_messages_that_are_numbered_stay_in_one_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_is_larger_than_a_block_stands_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "APPENDED_AT_ONCE_BYTES", 500)
 
+    async def go() -> None:
+        async with served(tmp_path) as rig:
+            await rig.call("create_topic", name="orders", num_partitions=1)
+            values = [str(number) for number in range(COUNT)]
+            values[17], values[18], values[COUNT - 1] = "x" * 900, "y" * 900, "z" * 900
+            results = await publish(rig, messages=[{"value": value} for value in values])
+            assert [result["offset"] for result in results] == [*range(COUNT)]
+            assert stored(rig) == values
+
+    run(go())
+
+
+def test_numbered_messages_that_are_too_many_for_one_block_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "APPENDED_AT_ONCE_BYTES", 500)
+
+    async def go() -> None:
+        async with served(tmp_path) as rig:
+            await rig.call("create_topic", name="orders", num_partitions=1)
+            producer = (await rig.call("init_producer"))["producer_id"]
+            messages = [{"value": str(number), "partition": 0} for number in range(COUNT)]
+            with pytest.raises(TooLarge, match="bytes together, and are appended at once; send 500 at a time"):
+                await publish(rig, messages=messages, producer_id=producer, epoch=0, sequence=0)
+            assert stored(rig) == []
+            await publish(rig, messages=messages[:5], producer_id=producer, epoch=0, sequence=0)
+            assert stored(rig) == [*map(str, range(5))]
+
+    run(go())
+
+
+def test_messages_that_are_numbered_stay_in_one_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def go() -> None:
         async with served(tmp_path) as rig:
             await rig.call("create_topic", name="orders", num_partitions=1)

@@ -483,12 +483,19 @@ def test_an_id_that_was_never_given_out_is_refused(tmp_path: Path, producer_id: 
     publishing(tmp_path, scenario)
 
 
-def test_a_block_larger_than_a_block_may_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_would_keep_others_waiting_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def scenario(to: Publishing) -> None:
-        monkeypatch.setattr(limits, "MAX_BLOCK_BYTES", 1000)
-        with pytest.raises(InvalidRequest, match="is more than 1000; send less at a time"):
+        monkeypatch.setattr(limits, "APPENDED_AT_ONCE_BYTES", 1000)
+        with pytest.raises(
+            TooLarge, match="1340 bytes together, and are appended at once; send 1000 at a time, or one"
+        ):
             to.publish(block(*[Record(value=b"v" * 100)] * 10))
+        with pytest.raises(TooLarge):
+            to.publish(block(Record(value=b"v"), Record(value=b"v" * 1000)))
         assert to.values() == []
+        to.publish(block(*[Record(value=b"v" * 100)] * 7))
+        to.publish(block(Record(value=b"v" * 2000)))
+        assert [len(value) for value in to.values()] == [100] * 7 + [2000]
 
     publishing(tmp_path, scenario)
 

@@ -38,7 +38,7 @@ def test_what_is_of_no_kind_is_refused_by_name_with_what_is_wanted(name: str) ->
     [
         ("acks", ["none", "leader", "all"], ["ALL", 1, None, []]),
         ("address", ["127.0.0.1:9001"], [9001, None, ("127.0.0.1", 9001)]),
-        ("batch_bytes", [1, limits.MAX_BLOCK_BYTES], [0, limits.MAX_BLOCK_BYTES + 1, "1", True, None]),
+        ("batch_bytes", [1, limits.APPENDED_AT_ONCE_BYTES], [0, limits.APPENDED_AT_ONCE_BYTES + 1, "1", True, None]),
         ("exist_ok", [True, False], ["no", None, 2]),
         ("follow", [True, False, 1, 0], ["yes", None, 2]),
         ("from_offset", [None, 0, 1 << 60], [-1, "0", 0.0]),

@@ -1477,7 +1477,7 @@ def test_who_is_cancelled_twice_does_not_wait(
     [
         {"acks": "some"},
         {"batch_bytes": 0},
-        {"batch_bytes": limits.MAX_BLOCK_BYTES + 1},
+        {"batch_bytes": limits.APPENDED_AT_ONCE_BYTES + 1},
         {"batch_messages": 0},
         {"buffer_bytes": 0},
         {"linger": -1},

@@ -112,7 +112,10 @@ class HttpDoor:
             path["parked"] = await park(request, operation.park(self._service, fields, **path))
         if not operation.reply_bytes:
             return self._pack(operation, await operation.handler(self._service, fields, **path))
-        room = await self.broker.replies.take(operation.reply_bytes, timeout_s=limits.ADMISSION_WAIT_S)
+        room = self.broker.replies.try_take(operation.reply_bytes)
+        if room is None:  # who leaves while it waits stands in front of nobody
+            await park(request, self._wait_for_room(request, operation.reply_bytes))
+            room = request.room.hand_over()
         try:
             answer = self._pack(operation, await operation.handler(self._service, fields, **path))
             more = max(len(answer.body) - operation.reply_bytes, 0)
@@ -120,6 +123,10 @@ class HttpDoor:
         finally:
             room.give()
         return answer
+
+    async def _wait_for_room(self, request: Request, size: int) -> None:
+        """The request holds it: it is given back however the request ends."""
+        request.hold(await self.broker.replies.take(size, timeout_s=limits.ADMISSION_WAIT_S))
 
     def _pack(self, operation: Operation, reply: Any) -> Answer:
         answer = Answer(operation.status_of(reply), self._encode(reply))

@@ -209,14 +209,18 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
         return own.plus(shared)
 
     async def reserve(self, size: int) -> Ticket:
-        """Room for a reply, waited for; Busy when it does not come."""
-        return await take_both(
-            self._own,
-            self._broker.replies,
-            size,
-            own_timeout_s=limits.REPLY_TIMEOUT_S,
-            shared_timeout_s=limits.ADMISSION_WAIT_S,
-        )
+        """Room for a reply, waited for; Busy when it does not come, CancelledError when the client leaves meanwhile."""
+        room = self.try_reserve(size)
+        if room is not None:
+            return room
+        with self.while_here():  # else it stands in front of others
+            return await take_both(
+                self._own,
+                self._broker.replies,
+                size,
+                own_timeout_s=limits.REPLY_TIMEOUT_S,
+                shared_timeout_s=limits.ADMISSION_WAIT_S,
+            )
 
     def send(
         self,
