@@ -32,6 +32,8 @@ FETCH_REQUEST: Final = struct.Struct(">QIqIII")
 may be left out when none is set."""
 UNCOMMITTED: Final = 1
 """The one flag of a fetch: also messages of transactions that are open, or were aborted."""
+MAX_FETCH_BYTES: Final = MAX_BLOCK_BYTES // 2
+"""Bytes of records in one reply, unless a single one is larger: to read and send them keeps others waiting."""
 FETCH_REPLY: Final = struct.Struct(">qqqI")
 """next offset, earliest offset, latest (the end), count of records; then the block."""
 
@@ -181,7 +183,7 @@ def unpack_fetch_request(payload: Bytes) -> FetchRequest:
         topic_id,
         partition,
         offset,
-        max_bytes if max_bytes < MAX_BLOCK_BYTES else MAX_BLOCK_BYTES,
+        max_bytes if max_bytes < MAX_FETCH_BYTES else MAX_FETCH_BYTES,
         max_count if max_count < MAX_READ_COUNT else MAX_READ_COUNT,
         max_wait_ms if max_wait_ms < MAX_WAIT_MS else MAX_WAIT_MS,
         bool(flags),

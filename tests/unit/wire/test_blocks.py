@@ -140,7 +140,7 @@ def test_the_flags_of_a_fetch_may_be_left_out() -> None:
 
 def test_bounds_over_the_limits_mean_the_limits() -> None:
     request = FetchRequest(1, 2, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1)
-    expected = FetchRequest(1, 2, 3, limits.MAX_BLOCK_BYTES, limits.MAX_READ_COUNT, limits.MAX_WAIT_MS)
+    expected = FetchRequest(1, 2, 3, blocks.MAX_FETCH_BYTES, limits.MAX_READ_COUNT, limits.MAX_WAIT_MS)
     assert blocks.unpack_fetch_request(request.pack()) == expected
     assert blocks.unpack_fetch_request(expected.pack()) == expected
 

@@ -127,7 +127,7 @@ def test_the_page_states_the_constants() -> None:
         ("Publish request", f"bit {blocks.HAS_PRODUCER.bit_length() - 1}: has a producer"),
         ("Publish request", f"after {2**31 - 1} comes 0"),
         ("Publish reply", durability),
-        ("Fetch request", f"more than {limits.MAX_BLOCK_BYTES} means that"),
+        ("Fetch request", f"more than {blocks.MAX_FETCH_BYTES} means that"),
         ("Fetch request", f"more than {limits.MAX_READ_COUNT} means that"),
         ("Fetch request", f"more than {limits.MAX_WAIT_MS} means that"),
         ("Poll request", f"more than {polls.MAX_POLL_BYTES} means that"),
