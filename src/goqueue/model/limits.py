@@ -224,6 +224,8 @@ VALUE_BYTES: Final = 100
 APPENDED_AT_ONCE_BYTES: Final = 4 * MIB
 """What the messages of one block that is published may have together; one message alone may have more. A request with
 more is appended as several blocks, between which others get a turn."""
+RECEIVED_AT_ONCE_BYTES: Final = 1 * MIB
+"""Of a body over HTTP, before others get a turn."""
 READ_AT_ONCE_BYTES: Final = 256 * KIB
 """Of records that are translated for a reply, before others get a turn."""
 MAX_READ_HEADERS: Final = 100_000

@@ -50,8 +50,8 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
 
     __slots__ = (
         "_allowed_s", "_at", "_body", "_body_bytes", "_broker", "_door", "_draining", "_expects", "_heard_at",
-        "_incoming", "_lingered", "_lingering", "_lingers_until", "_parser", "_parses_on", "_reading", "_since",
-        "_task", "_unread", "_waiting", "_waits_for_room",
+        "_incoming", "_lingered", "_lingering", "_lingers_until", "_parser", "_parses_on", "_reading", "_received",
+        "_since", "_task", "_unread", "_waiting", "_waits_for_room",
     )  # fmt: skip
 
     def __init__(self, door: Door, listener: Listener) -> None:
@@ -72,6 +72,8 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         self._waiting: deque[Request] = deque()
         self._task: asyncio.Task[None] | None = None
         self._reading = True
+        self._received = 0
+        """Bytes since others last had their turn for certain."""
         self._waits_for_room = False
         self._lingering = False
         """A request was refused: what comes behind its head is read and thrown away."""
@@ -101,6 +103,11 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
         self._heard_at = perf_counter()
         if self.closing:
             return
+        self._received += len(data)
+        if self._is_full and self._reading:  # the loop reads on for as long as there is more
+            self._reading = False
+            self._transport.pause_reading()
+            self.loop.call_soon(self._read_on)
         if self._lingering:
             self._throw_away(len(data))
             return
@@ -179,9 +186,11 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
             self._expects = False
             self._write(CONTINUE)
         if self._lingering:
-            wanted = self._lingered <= limits.LINGER_BYTES
+            wanted = self._lingered <= limits.LINGER_BYTES and not self._is_full
         else:
-            wanted = not (self._has_unread or self._crowded or self._write_paused or self._waits_for_room)
+            wanted = not (
+                self._has_unread or self._crowded or self._write_paused or self._waits_for_room or self._is_full
+            )
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
@@ -189,6 +198,16 @@ class HttpConnection(ClientConnection, asyncio.Protocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        """Others have had their turn."""
+        self._received = 0
+        self._serve()
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether so much was received that others get their turn before more is."""
+        return self._received >= limits.RECEIVED_AT_ONCE_BYTES
 
     @property
     def _crowded(self) -> bool:
