@@ -24,6 +24,7 @@ from goqueue.model import limits
 from goqueue.model.limits import KIB, MIB
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Record
+from goqueue.wire import frames
 from goqueue.wire.blocks import FetchRequest, PublishRequest
 from goqueue.wire.codes import CODES, FETCH_BLOCK, PUBLISH_BLOCK
 from goqueue.wire.frames import Bytes
@@ -180,6 +181,23 @@ class _Clients:
 
         return send
 
+    def many(self, operation: int, count: int, *parts: Bytes) -> Send:
+        """So many requests in one write, and then their answers."""
+
+        def send() -> str:
+            size = sum(map(len, parts))
+            writer = threading.Thread(
+                target=self.wire.send,
+                args=([b"".join([frames.pack_header(operation, frames.OK, 1, size), *parts]) * count],),
+            )
+            writer.start()
+            for _ in range(count):
+                self.wire.reply(self._into)
+            writer.join()
+            return "ok"
+
+        return send
+
     def head(self, topic: str) -> bytes:
         return PublishRequest(self.topic_id(topic), 0, Acks.LEADER).pack()
 
@@ -319,6 +337,9 @@ _REQUESTS: Final[dict[str, Callable[[_Clients], Send]]] = {
     "wire: a block of one message of 15 MiB": lambda at: _with_rests(at.frame(
         PUBLISH_BLOCK, at.head(_LARGE), codec.encode([Record(value=b"x" * 15 * MIB)])
     )),
+    "wire: 10,000 blocks of one message": lambda at: at.many(
+        PUBLISH_BLOCK, 10_000, at.head(_TOPIC), codec.encode([Record(value=b"x")])
+    ),
     "wire: a block of 31 MB": lambda at: at.frame(
         PUBLISH_BLOCK, at.head(_TOPIC), codec.encode([Record(value=b"x")] * (at.bytes // 36))
     ),

@@ -226,6 +226,8 @@ APPENDED_AT_ONCE_BYTES: Final = 4 * MIB
 more is appended as several blocks, between which others get a turn."""
 RECEIVED_AT_ONCE_BYTES: Final = 1 * MIB
 """Of a body over HTTP, before others get a turn."""
+FRAMES_AT_ONCE_S: Final = 0.004
+"""How long frames of one connection are handled before others get a turn."""
 READ_AT_ONCE_BYTES: Final = 256 * KIB
 """Of records that are translated for a reply, before others get a turn."""
 MAX_READ_HEADERS: Final = 100_000

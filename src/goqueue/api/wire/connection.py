@@ -35,8 +35,8 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
     """Frames are handled in the order they come; replies go out as they are ready."""
 
     __slots__ = (
-        "_arrived_at", "_broker", "_buffer", "_gathered", "_greeted", "_heard_at", "_own", "_pending", "_reading",
-        "_requests", "_room", "_tasks", "_waits_for_room", "drained",
+        "_arrived_at", "_broker", "_buffer", "_gathered", "_greeted", "_heard_at", "_left_s", "_own", "_pending",
+        "_reading", "_requests", "_rests", "_room", "_tasks", "_waits_for_room", "drained",
     )  # fmt: skip
 
     def __init__(self, service: Service, meters: dict[str, RequestMeters], listener: Listener) -> None:
@@ -51,6 +51,10 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
         self._greeted = False
         self._waits_for_room = False
         self._reading = True
+        self._left_s = limits.FRAMES_AT_ONCE_S
+        """How long its frames may still be handled before others get a turn."""
+        self._rests = False
+        """Others have theirs now."""
         self.drained = asyncio.Event()
         self._pending = 0
         """Requests without an answer yet."""
@@ -97,11 +101,14 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
         """Handle every frame that is whole, make room for the next, and read on or not.
 
         What answers the first of them leaves at once, so that a client that waits for it has something to do; small
-        replies to the others leave together.
+        replies to the others leave together. A client that sends many keeps others waiting for a moment only.
         """
+        if self._rests:
+            return
+        end = perf_counter() + self._left_s
         try:
             try:
-                while not self.closing and not self._stuffed and self._step():
+                while not self.closing and not self._stuffed and self._heard_at < end and self._step():
                     if self._gathered is None:
                         self._gathered = []
                     elif len(self._gathered) >= _MAX_GATHERED:
@@ -110,8 +117,18 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
                 self._send_gathered()
         except GoQueueError as error:  # the stream cannot be followed any further
             self._say_goodbye(error)
+        self._left_s = end - perf_counter()
+        if self._left_s <= 0:
+            self._rests = True
+            self.loop.call_soon(self._go_on)
         if not self.closing:
-            self._read_on(not self._stuffed and self._has_room())
+            self._read_on(not self._rests and not self._stuffed and self._has_room())
+
+    def _go_on(self) -> None:
+        """Others have had their turn."""
+        self._rests = False
+        self._left_s = limits.FRAMES_AT_ONCE_S
+        self._advance()
 
     def _step(self) -> bool:
         """Handle what comes next; False when it is not whole yet."""
