@@ -71,7 +71,7 @@ class Membership:
         self._left_out: set[str] = set()
         """Topics that it joined without: they were not there."""
         self._is_wider = False
-        """Whether one of those is there now."""
+        """Whether one of those was seen since."""
         self.member: Member | None = None
         self._joining: asyncio.Task[Member] | None = None
         self.assigned: list[str] = []
@@ -176,13 +176,19 @@ class Membership:
         self.absence.end(None)
 
     async def _widen(self) -> None:
-        """Topics that it joined without are there again."""
+        """Join with those topics that are there now. What was left out, and is gone again by then, stays left out."""
         self._is_wider = False
         member = self.member
         assert member is not None
+        there = await topics.look_up(self._link, [*self._topics])
+        if self._left_out.isdisjoint(there):
+            return
         member.connection = await self._link.get()
-        await member.join_again(self._topics, **self._fields)
-        self._left_out = set()
+        try:
+            await member.join_again([topic for topic in self._topics if topic in there], **self._fields)
+        except UnknownTopic:
+            return  # it is a member all the same, with the topics that it had
+        self._left_out = {*self._topics} - {*there}
 
     # ------------------------------------------------------------------ staying
 
@@ -270,7 +276,7 @@ class Membership:
             except GoQueueError:
                 continue
             before, gone = gone, {*self._topics} - {*found}
-            if self._left_out and not gone:
+            if self._left_out - gone:
                 self._is_wider = True
                 self._wanted.set()
             for topic in sorted(gone - before):

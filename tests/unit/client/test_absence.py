@@ -12,6 +12,8 @@ import goqueue
 from goqueue.client import membership
 from goqueue.client.client import AsyncClient
 from goqueue.client.consumer import AsyncConsumer
+from goqueue.client.member import Member
+from goqueue.client.membership import Membership
 from goqueue.client.settling import Refused
 from goqueue.model.errors import StaleHandle, Unavailable, UnknownTopic
 from goqueue.server.server import Server
@@ -174,6 +176,83 @@ def test_with_one_of_its_topics_gone_it_goes_on_with_the_other(tmp_path: Path, m
             await stage.publish("new")
             assert (await consumer.poll()).values() == [b"new"]
             assert sorted(consumer.assigned) == ["bills-0", "orders-0"]
+
+    run(go())
+
+
+async def forgotten_without(stage: Stage, consumer: AsyncConsumer, *names: str) -> None:
+    """Its group forgets it while these topics are not there, and it joins with the others."""
+    for name in names:
+        await stage.client.delete_topic(name)
+    await stage.forget(consumer)
+    while consumer._membership._left_out != {*names}:
+        await asyncio.sleep(0)
+
+
+def test_a_topic_that_comes_back_is_taken_up_while_another_one_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "LOOK_S", 0.0)
+    monkeypatch.setattr(membership, "MAX_WAIT_MS", 10)
+
+    async def go() -> None:
+        async with (
+            staged(tmp_path, "orders", "bills", "refunds") as stage,
+            stage.client.consumer("billing", ["orders", "bills", "refunds"]) as consumer,
+        ):
+            await forgotten_without(stage, consumer, "orders", "refunds")
+            for name, assigned in (
+                ("orders", ["bills-0", "orders-0"]),
+                ("refunds", ["bills-0", "orders-0", "refunds-0"]),
+            ):
+                await stage.client.create_topic(name, partitions=1)
+                await stage.publish("again", topic=name)
+                (message,) = await consumer.poll()
+                assert (message.topic, message.text) == (name, "again")
+                assert sorted(consumer.assigned) == assigned
+
+    run(go())
+
+
+@pytest.mark.parametrize("seen", ["before it is looked up", "before it joins"])
+def test_a_topic_that_is_deleted_again_before_it_is_taken_up_fails_no_poll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: str
+) -> None:
+    monkeypatch.setattr(membership, "LOOK_S", 0.0)
+    monkeypatch.setattr(membership, "MAX_WAIT_MS", 10)
+    widen, join_again = Membership._widen, Member.join_again
+    tried = asyncio.Event()
+
+    async def go() -> None:
+        async with (
+            staged(tmp_path, "orders", "bills") as stage,
+            stage.client.consumer("billing", ["orders", "bills"]) as consumer,
+        ):
+
+            async def late_widen(self: Membership) -> None:
+                if seen == "before it is looked up" and not tried.is_set():
+                    await stage.client.delete_topic("orders")
+                try:
+                    await widen(self)
+                finally:
+                    tried.set()
+
+            async def late_join(self: Member, *args: Any, **fields: Any) -> None:
+                if seen == "before it joins" and not tried.is_set():
+                    await stage.client.delete_topic("orders")
+                await join_again(self, *args, **fields)
+
+            monkeypatch.setattr(Membership, "_widen", late_widen)
+            monkeypatch.setattr(Member, "join_again", late_join)
+            await forgotten_without(stage, consumer, "orders")
+            await stage.client.create_topic("orders", partitions=1)
+            await tried.wait()
+            for value in ("a", "b"):
+                await stage.publish(value, topic="bills")
+                assert (await consumer.poll()).values() == [value.encode()]
+            await stage.client.create_topic("orders", partitions=1)
+            await stage.publish("again")
+            assert (await consumer.poll()).values() == [b"again"]
 
     run(go())
 
