@@ -93,6 +93,7 @@ def test_lines_may_have_keys(terminal: Terminal, topic: str) -> None:
     ("words", "line", "bad", "why"),
     [
         (("--json-lines",), '{"value": "v"}', "bad", "is no message ("),
+        (("--json-lines",), '{"value": "v"}', '{"key": "k"}', "is no message (value is missing; "),
         (("-K", ":"), "k:v", "none", "has no ':' between a key and a value"),
     ],
 )
@@ -146,7 +147,8 @@ def test_json_lines_are_messages_as_over_http(terminal: Terminal, topic: str, co
         "event_time": "2026-01-31T12:00:00Z", "partition": 0, "deliverAt": 1_000,
     }  # fmt: skip
     plain = {"value": "text", "headers": {"a": "b"}, "ttl": "1h"}
-    lines = b"\n".join(msgspec.json.encode(one) for one in [message, {"value": None, "key": "gone"}, plain] * copies)
+    gone = {"tombstone": True, "key": "gone"}
+    lines = b"\n".join(msgspec.json.encode(one) for one in [message, gone, plain] * copies)
     terminal.good("produce", topic, "--json-lines", stdin=lines + b"\n\n")
     found = terminal.objects("consume", topic)
     assert len(found) == 3 * copies
@@ -165,6 +167,8 @@ def test_json_lines_are_messages_as_over_http(terminal: Terminal, topic: str, co
         ('{"valu": 1}', "unknown field `valu`"),
         ('{"value": 5}', "Expected `str | null`, got `int`"),
         ('{"value": "x", "encoding": "base64"}', "base64, and a part of it is not"),
+        ('{"key": "a"}', "value is missing"),
+        ('{"key": "a", "value": "b", "tombstone": true}', "a tombstone has no value"),
     ],
 )
 def test_a_line_that_is_no_message_is_named(terminal: Terminal, topic: str, line: str, why: str) -> None:

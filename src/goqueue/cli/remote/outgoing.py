@@ -85,6 +85,10 @@ def _batches(arrived: Iterable[list[bytes]], read: Callable[[bytes], Outgoing | 
 
 def _outgoing(fields: dict[str, Any], same: dict[str, Any]) -> Outgoing:
     message = msgspec.convert(fields, Message)
+    if message.value is None and not message.tombstone:
+        raise InvalidRequest("value is missing; a message without one is a tombstone, and says so: tombstone is true")
+    if message.value is not None and message.tombstone:
+        raise InvalidRequest("a tombstone has no value; leave out one of the two")
     coded = message.encoding == "base64"
     options = dict(same)
     if message.key is not None:

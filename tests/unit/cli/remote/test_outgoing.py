@@ -32,8 +32,31 @@ def test_bytes_of_values_are_counted() -> None:
 def test_a_json_line_counts_before_the_options() -> None:
     (one,) = read_json({"value": "v", "key": "own", "delay": "5s"}, key=b"all", deliver_at=7, priority="low")
     assert one == Outgoing(b"v", {"key": b"own", "delay": 5.0, "priority": "low"})
-    (other,) = read_json({"value": None, "deliverAt": "1970-01-01T00:00:01Z", "ttl": 2, "event_time": 9}, delay=1.0)
-    assert other == Outgoing(None, {"deliver_at": 1000, "ttl": 2.0, "event_time": 9})
+    (other,) = read_json({"value": "w", "deliverAt": "1970-01-01T00:00:01Z", "ttl": 2, "event_time": 9}, delay=1.0)
+    assert other == Outgoing(b"w", {"deliver_at": 1000, "ttl": 2.0, "event_time": 9})
+
+
+def test_a_line_without_a_value_is_a_tombstone_if_it_says_so() -> None:
+    wanted = Outgoing(None, {"key": b"alice"})
+    assert read_json({"key": "alice", "tombstone": True}) == [wanted]
+    assert read_json({"key": "alice", "value": None, "tombstone": True}) == [wanted]
+    assert read_json({"value": "", "tombstone": False}, key=b"alice") == [Outgoing(b"", {"key": b"alice"})]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ({}, "value is missing; .* tombstone is true"),
+        ({"key": "alice"}, "value is missing; .* tombstone is true"),
+        ({"key": "alice", "value": None}, "value is missing; .* tombstone is true"),
+        ({"key": "alice", "value": None, "tombstone": False}, "value is missing; .* tombstone is true"),
+        ({"key": "alice", "value": "plum", "tombstone": True}, "a tombstone has no value; leave out one of the two"),
+        ({"key": "alice", "value": "", "tombstone": True}, "a tombstone has no value; leave out one of the two"),
+    ],
+)
+def test_a_line_whose_value_and_tombstone_contradict_is_refused(line: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidRequest, match=rf"line 2 is no message \({why}\)"):
+        read_json({"value": "v"}, line)
 
 
 def test_base64_is_decoded_in_all_parts() -> None:
