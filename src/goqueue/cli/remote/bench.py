@@ -19,7 +19,7 @@ from goqueue.wire.shapes.messages import AcksName
 if TYPE_CHECKING:
     from goqueue import AsyncClient
     from goqueue.cli.remote.bench_gauge import Gauge
-    from goqueue.cli.remote.bench_loads import Load
+    from goqueue.cli.remote.bench_loads import Load, NewGroup
 
 app = group("bench", "Measure throughput and latency of a broker.")
 
@@ -88,8 +88,10 @@ def _bench(name: str, *, topic: str | None, rate: float = 0.0, **numbers: Any) -
     try:
         run(lambda broker: _measure(broker, LOADS[name], load, gauge, used, own=topic is None))
     except typer.Exit:  # by Ctrl-C
-        note(f"stopped after {count(gauge.done)} of {show_count(load.messages, 'message')}")
-        raise
+        if gauge.done < load.messages:
+            note(f"stopped after {count(gauge.done)} of {show_count(load.messages, 'message')}")
+            raise
+        gauge.end()  # all there was to do was done: this is what came of it
     if output() is OutputFormat.TABLE:
         gauge.print()
     else:
@@ -98,7 +100,7 @@ def _bench(name: str, *, topic: str | None, rate: float = 0.0, **numbers: Any) -
 
 async def _measure(
     broker: Broker,
-    work: "Callable[[AsyncClient, str, str, Load, Gauge], Awaitable[None]]",
+    work: "Callable[[AsyncClient, str, NewGroup, Load, Gauge], Awaitable[None]]",
     load: "Load",
     gauge: "Gauge",
     topic: str,
@@ -119,19 +121,25 @@ async def _measure(
 
 async def _work(
     broker: Broker,
-    work: "Callable[[AsyncClient, str, str, Load, Gauge], Awaitable[None]]",
+    work: "Callable[[AsyncClient, str, NewGroup, Load, Gauge], Awaitable[None]]",
     load: "Load",
     gauge: "Gauge",
     topic: str,
 ) -> None:
-    """With a group that is gone afterwards."""
-    used_group = f"bench-{secrets.token_hex(4)}"
+    """With a group that is gone afterwards, if the load needs one."""
+    used_groups: list[str] = []
+
+    def new_group() -> str:
+        used_groups.append(f"bench-{secrets.token_hex(4)}")
+        return used_groups[-1]
+
     try:
         async with broker.client() as client:
             with gauge:
-                await work(client, topic, used_group, load, gauge)
+                await work(client, topic, new_group, load, gauge)
     finally:
-        await _forget(broker, "delete_group", group=used_group)
+        for group_name in used_groups:
+            await _forget(broker, "delete_group", group=group_name)
 
 
 async def _to_its_end(asked: Coroutine[Any, Any, object]) -> None:
@@ -146,7 +154,7 @@ async def _to_its_end(asked: Coroutine[Any, Any, object]) -> None:
 
 async def _forget(broker: Broker, operation: str, **named: str) -> None:
     try:
-        await broker.call_plainly(operation, named)
+        await _to_its_end(broker.call_plainly(operation, named))
     except NotFound:
         pass  # it was never there
     except GoQueueError as error:

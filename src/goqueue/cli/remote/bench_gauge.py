@@ -36,7 +36,9 @@ class Gauge(Counter):
         self._times = (time.perf_counter(), 0.0)
 
     def end(self) -> None:
-        self._times = (self._times[0], time.perf_counter())
+        """The first time counts."""
+        if not self._times[1]:
+            self._times = (self._times[0], time.perf_counter())
 
     def add(self, messages: int) -> None:
         self.done += messages

@@ -1,4 +1,8 @@
-"""What `goqueue-cli bench` does to a broker: four loads, each telling a gauge what it has done."""
+"""What `goqueue-cli bench` does to a broker: four loads, each telling a gauge what it has done.
+
+A load that needs a group asks for its name right before it joins: whoever runs the load removes the group afterwards.
+What a load has begun has ended when it ends, also when it is cancelled.
+"""
 
 import asyncio
 import os
@@ -20,6 +24,10 @@ _OVERHEAD: Final = 64
 """What a message takes beside its value, about."""
 _PATIENCE_S: Final = 30.0
 _STAMP: Final = struct.Struct("<d")
+
+
+NewGroup = Callable[[], str]
+"""Gives the name of a group that is removed afterwards."""
 
 
 class Load(NamedTuple):
@@ -45,7 +53,7 @@ def _producer(client: AsyncClient, load: Load, gauge: Gauge | None) -> AsyncProd
     return client.producer(acks=load.acks, batch_messages=load.batch, buffer_bytes=room, on_batch=told)
 
 
-async def produce(client: AsyncClient, topic: str, _: str, load: Load, gauge: Gauge) -> None:
+async def produce(client: AsyncClient, topic: str, _: NewGroup, load: Load, gauge: Gauge) -> None:
     gauge.begin()
     await _fill(client, topic, load, gauge)
     gauge.end()
@@ -56,14 +64,24 @@ async def _fill(client: AsyncClient, topic: str, load: Load, gauge: Gauge | None
     every = max(load.messages // _SAMPLES, 1)
     samples: set[asyncio.Task[None]] = set()
     async with _producer(client, load, gauge) as producer:
-        for number in range(load.messages):
-            key = next(keys)
-            if gauge is not None and not number % every:
-                samples.add(asyncio.create_task(_timed(producer, topic, value, key, gauge)))
-                await asyncio.sleep(0)
-                continue
-            await _enqueue(producer, topic, value, key)
-        await asyncio.gather(*samples)
+        try:
+            for number in range(load.messages):
+                key = next(keys)
+                if gauge is not None and not number % every:
+                    samples.add(asyncio.create_task(_timed(producer, topic, value, key, gauge)))
+                    await asyncio.sleep(0)
+                    continue
+                await _enqueue(producer, topic, value, key)
+            await asyncio.gather(*samples)
+        finally:
+            await _end(*samples)
+
+
+async def _end(*tasks: asyncio.Task[None]) -> None:
+    """Cancel what is not done, and retrieve what became of each: asyncio would print every error nobody asked for."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _enqueue(producer: AsyncProducer, topic: str, value: bytes, key: bytes | None) -> None:
@@ -81,11 +99,11 @@ async def _timed(producer: AsyncProducer, topic: str, value: bytes, key: bytes |
     gauge.took(time.perf_counter() - begun)
 
 
-async def consume(client: AsyncClient, topic: str, group: str, load: Load, gauge: Gauge) -> None:
+async def consume(client: AsyncClient, topic: str, new_group: NewGroup, load: Load, gauge: Gauge) -> None:
     await _fill(client, topic, load, None)
     held = min(load.in_flight, limits.MAX_UNACKED)
     gauge.begin()
-    async with client.consumer(group, [topic], max_unacked=held, prefetch=min(held, 10_000)) as consumer:
+    async with client.consumer(new_group(), [topic], max_unacked=held, prefetch=min(held, 10_000)) as consumer:
         taken = 0
         while taken < load.messages:
             begun = time.perf_counter()
@@ -105,7 +123,7 @@ async def _poll(consumer: AsyncConsumer, taken: int, load: Load) -> AsyncBatch:
     return batch
 
 
-async def latency(client: AsyncClient, topic: str, _: str, load: Load, gauge: Gauge) -> None:
+async def latency(client: AsyncClient, topic: str, _: NewGroup, load: Load, gauge: Gauge) -> None:
     value, keys, left = os.urandom(load.size), _keys(load), iter(range(load.messages))
 
     async def send_some(producer: AsyncProducer) -> None:
@@ -120,9 +138,9 @@ async def latency(client: AsyncClient, topic: str, _: str, load: Load, gauge: Ga
         gauge.end()
 
 
-async def end_to_end(client: AsyncClient, topic: str, group: str, load: Load, gauge: Gauge) -> None:
+async def end_to_end(client: AsyncClient, topic: str, new_group: NewGroup, load: Load, gauge: Gauge) -> None:
     held = min(load.in_flight, limits.MAX_UNACKED)
-    async with client.consumer(group, [topic], start="latest", max_unacked=held) as consumer:
+    async with client.consumer(new_group(), [topic], start="latest", max_unacked=held) as consumer:
         async with asyncio.timeout(_PATIENCE_S):
             while not consumer.assigned:
                 await asyncio.sleep(0.01)
@@ -141,7 +159,7 @@ async def end_to_end(client: AsyncClient, topic: str, group: str, load: Load, ga
             gauge.end()
             await sending
         finally:
-            sending.cancel()
+            await _end(sending)
 
 
 async def _send_stamped(client: AsyncClient, topic: str, load: Load) -> None:
@@ -158,7 +176,7 @@ async def _send_stamped(client: AsyncClient, topic: str, load: Load) -> None:
             await _enqueue(producer, topic, _STAMP.pack(time.perf_counter()) + rest, next(keys))
 
 
-LOADS: Final[dict[str, Callable[[AsyncClient, str, str, Load, Gauge], Awaitable[None]]]] = {
+LOADS: Final[dict[str, Callable[[AsyncClient, str, NewGroup, Load, Gauge], Awaitable[None]]]] = {
     "produce": produce,
     "consume": consume,
     "latency": latency,

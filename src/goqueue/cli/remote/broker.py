@@ -116,7 +116,7 @@ def ask(operation: str, **fields: Any) -> dict[str, Any]:
 
 def run(work: Callable[[Broker], Awaitable[T]], *, patient: bool = False) -> T:
     """Connect, do it, hang up. There must be a broker at the beginning, also for the patient."""
-    return _run_loop(_connected(work, patient))
+    return _run_loop(lambda: _connected(work, patient))
 
 
 async def _connected(work: Callable[[Broker], Awaitable[T]], patient: bool) -> T:
@@ -151,8 +151,11 @@ class _Notes(logging.Handler):
             note(line)
 
 
-def _run_loop(work: Awaitable[T]) -> T:
-    """Run it to its end, or until a signal: then it is cancelled, and the exit code says which."""
+def _run_loop(work: Callable[[], Awaitable[T]]) -> T:
+    """Run it to its end, or until a signal: then it is cancelled, and the exit code says which.
+
+    It is called inside the loop: a signal may come before there is one, and what was made by then nobody would await.
+    """
     caught: list[int] = []
 
     async def guarded() -> T:
@@ -171,7 +174,7 @@ def _run_loop(work: Awaitable[T]) -> T:
         for number in heard:
             loop.add_signal_handler(number, stop, number)
         try:
-            return await work
+            return await work()
         finally:
             for number in heard:
                 loop.remove_signal_handler(number)

@@ -1,11 +1,14 @@
 """Asking a broker, and waiting for one that is away."""
 
 import asyncio
+import gc
+import warnings
 from typing import Any, cast
 
 import pytest
+import uvloop
 
-from goqueue.cli.remote.broker import Broker
+from goqueue.cli.remote.broker import Broker, run
 from goqueue.client import link
 from goqueue.client.connection import Connection
 from goqueue.client.link import Link
@@ -89,3 +92,19 @@ def test_others_do_not_wait(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Unavailable):
         asyncio.run(broker(False, FakeConnection(Unavailable("lost"), "no"), FakeConnection("no")).call("version"))
     assert capsys.readouterr().err == ""
+
+
+def test_a_signal_before_there_is_a_loop_leaves_nothing_that_was_never_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    async def work(_: Broker) -> None:
+        raise AssertionError("there is no broker")
+
+    monkeypatch.setattr(uvloop, "new_event_loop", interrupted)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with pytest.raises(KeyboardInterrupt):
+            run(work)
+        gc.collect()
+    assert [str(each.message) for each in told] == []
