@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from goqueue.cli.output import complain
 from goqueue.cli.remote.broker import Broker
 from goqueue.model import limits
-from goqueue.model.errors import InvalidRequest, Quarantined, UnknownPartition
+from goqueue.model.errors import DamagedData, InvalidRequest, Quarantined, UnknownPartition
 from goqueue.model.transactions import show_undecided
 
 Message = dict[str, Any]
@@ -72,7 +72,7 @@ class _Cursor:
                 reply = await self._broker.call("read_partition", limit=limit, **self._where, **start, **self._always)
             except Quarantined as damage:
                 if not self._skips:
-                    raise
+                    raise DamagedData(f"{damage}; --skip-damage reads on behind it") from None
                 complain(f"partition {self._where['partition']}: {damage}")
                 self._offset = max(damage.next_offset, (self._offset or 0) + 1)
                 continue

@@ -8,7 +8,7 @@ import pytest
 from goqueue.cli.remote import reading
 from goqueue.cli.remote.broker import Broker
 from goqueue.cli.remote.reading import Range, read
-from goqueue.model.errors import Quarantined
+from goqueue.model.errors import DamagedData, Quarantined
 
 
 class ShrunkBroker(Broker):
@@ -77,7 +77,9 @@ def test_damage_is_an_error_unless_it_is_to_be_skipped_and_then_it_is_named(
         assert asyncio.run(go()) == ["0", "3"]
         assert "partition 0: offsets 1 to 2 are damaged (planted" in " ".join(capsys.readouterr().err.split())
     else:
-        with pytest.raises(Quarantined, match="offsets 1 to 2 are damaged"):
+        with pytest.raises(
+            DamagedData, match=r"offsets 1 to 2 are damaged .* goes on at 3; --skip-damage reads on behind"
+        ):
             asyncio.run(go())
 
 
