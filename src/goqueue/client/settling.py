@@ -54,8 +54,8 @@ class _Decision(NamedTuple):
 
 
 _STALE: Final = (
-    "the message was settled before, given back, or delivered again since its visibility timeout was over; extend it "
-    "in time, or choose a longer timeout"
+    "the message was settled before, given back, delivered again since its visibility timeout was over, or deleted "
+    "with its topic; if it took too long, extend it in time or choose a longer timeout"
 )
 _TOO_LATE: Final = (
     "the consumer was closed before this was decided: what was not settled by then is delivered again; settle messages "

@@ -115,12 +115,14 @@ def load(disk: Disk, directory: str) -> LogState | None:
     data = read_file(disk, path)
     if data is None:
         if any(name.endswith(".log") for name in disk.list(directory)):
-            raise DamagedState(f"{path} is missing although there are segments; restore it or fetch a replica")
+            raise DamagedState(
+                f"{path} is missing although there are segments; put a good copy of it back, from a backup"
+            )
         return None
     try:
         return from_bytes(data)
     except ValueError as error:
-        raise DamagedState(f"{path} is damaged ({error}); restore it from a copy or fetch a replica") from error
+        raise DamagedState(f"{path} is damaged ({error}); put a good copy of it back, from a backup") from error
 
 
 def save(disk: Disk, directory: str, state: LogState) -> None:

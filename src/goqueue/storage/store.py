@@ -94,9 +94,16 @@ class Store:
             raise InvalidRequest("the data directory has no name; say which one to use")
         self.data_dir = data_dir
         self.disk = disk or LocalDisk()
-        self.disk.make_directory(f"{data_dir}/meta")
-        self.disk.make_directory(f"{data_dir}/logs")
-        self._lock = DirectoryLock(f"{data_dir}/meta/lock")
+        try:
+            self.disk.make_directory(f"{data_dir}/meta")
+            self.disk.make_directory(f"{data_dir}/logs")
+            self._lock = DirectoryLock(f"{data_dir}/meta/lock")
+        except OSError as error:
+            why = f"{error.filename or data_dir}: {error.strerror or error}"
+            raise OSError(
+                error.errno,
+                f"{data_dir} cannot be the data directory ({why}); choose another one, or let this user write there",
+            ) from error
         self._reserve = Reserve(self.disk, f"{data_dir}/meta/reserve")
         self.files = OpenFiles(self.disk)
         self._cache = DerivedCache()

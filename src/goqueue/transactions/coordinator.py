@@ -57,7 +57,7 @@ _LAST_EPOCH: Final = 2**15 - 1
 _NOTHING: Final = Decision((), None)
 
 _REASONS: Final = {
-    AbortReason.ASKED: "somebody aborted it",
+    AbortReason.ASKED: "an abort was asked for",
     AbortReason.TIMED_OUT: "it was open for longer than its timeout",
     AbortReason.REINITIALISED: "its transactional id was initialised again",
     AbortReason.LOST: "the broker's machine crashed and lost some of its messages",

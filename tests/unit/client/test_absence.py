@@ -132,6 +132,7 @@ def test_what_was_in_stock_of_the_old_topic_is_dropped_and_acks_of_it_are_stale(
             await message.ack()
             await consumer.flush()
             assert [(each.offset, type(each.error)) for each in refused] == [(0, StaleHandle)]
+            assert "or deleted with its topic; if it took too long, extend it in time" in str(refused[0].error)
             await stage.client.create_topic("orders", partitions=1)
             await stage.publish("new")
             assert (await consumer.poll()).values() == [b"new"]

@@ -99,13 +99,13 @@ def test_a_saved_state_is_loaded_and_no_log_is_none(tmp_path: Path) -> None:
 
 def test_a_damaged_file_refuses_the_log_by_its_path(tmp_path: Path) -> None:
     (tmp_path / state.FILE_NAME).write_bytes(GOLDEN[:-1] + b"\1")
-    with pytest.raises(DamagedState, match=r"log\.state is damaged \(its checksum does not match\)"):
+    with pytest.raises(DamagedState, match=r"log\.state is damaged \(its checksum .*\); put a good copy of it back"):
         state.load(WatchedDisk(), str(tmp_path))
 
 
 def test_segments_without_a_state_file_refuse_the_log(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}.log").touch()
-    with pytest.raises(DamagedState, match=r"log\.state is missing although there are segments"):
+    with pytest.raises(DamagedState, match=r"log\.state is missing although there are segments; put a good copy"):
         state.load(WatchedDisk(), str(tmp_path))
 
 

@@ -35,6 +35,16 @@ def test_a_log_is_kept_under_its_name() -> None:
     assert log_directory("data", "orders/7f/0") == "data/logs/orders/7f/0"
 
 
+@pytest.mark.parametrize("where", ["/proc/x", "file", "file/below"])
+def test_a_data_directory_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path, where: str) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    path = str(tmp_path / where)
+    with pytest.raises(OSError, match=r"cannot be the data directory \(.*\); choose another one") as caught:
+        Store(path)
+    assert (caught.value.strerror or "").startswith(f"{path} cannot be")
+    assert caught.value.errno in (errno.ENOENT, errno.ENOTDIR)
+
+
 @pytest.mark.parametrize("name", ["a", "A-b_c.d", "orders/0", "a/b/c/d", "x" * 255])
 def test_good_names_are_taken(name: str) -> None:
     assert log_directory("data", name) == f"data/logs/{name}"

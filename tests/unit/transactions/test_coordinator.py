@@ -197,7 +197,7 @@ def test_which_one_is_meant(machine: Transactions) -> None:
 @pytest.mark.parametrize(
     ("reason", "said"),
     [
-        (AbortReason.ASKED, "somebody aborted it"),
+        (AbortReason.ASKED, "an abort was asked for"),
         (AbortReason.TIMED_OUT, r"it was open for longer than its timeout \(1m\)"),
         (AbortReason.REINITIALISED, "its transactional id was initialised again"),
         (AbortReason.LOST, "the broker's machine crashed and lost some of its messages"),
