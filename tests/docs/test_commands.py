@@ -206,3 +206,11 @@ def test_modules_not_run_here_exist(module: str, tmp_path: Path) -> None:
 def test_a_module_that_does_not_exist_fails_its_document(tmp_path: Path) -> None:
     done = run(script("a document", [Block("bash", "python -m no_such_module\n", 1)]), tmp_path)
     assert done.returncode != 0
+
+
+@pytest.mark.parametrize("name", ["docs/grpc.md"])
+def test_every_program_of_a_document_can_be_run_again(name: str, tmp_path: Path) -> None:
+    found = [b for b in blocks((ROOT / name).read_text(encoding="utf-8")) if b.language in {"bash", "python"}]
+    again = [each for b in found for each in ([b, Block("bash", ":\n", b.line), b] if b.language == "python" else [b])]
+    done = run(script(name, again), tmp_path)
+    assert done.returncode == 0, f"exit code {done.returncode}; the last block named below failed\n{done.stdout}"
