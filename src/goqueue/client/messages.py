@@ -13,7 +13,7 @@ import msgspec
 from goqueue import codec
 from goqueue.client.arguments import wrong
 from goqueue.client.member import Delivered
-from goqueue.client.turns import Turns
+from goqueue.client.turns import LoopTurns
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.names import message_id
 from goqueue.model.record import Lane, Record
@@ -111,7 +111,7 @@ class Receiver(Protocol):
 class Settler(Protocol):
     """Takes what users decide about messages, in the order in which they do."""
 
-    turns: Turns
+    turns: LoopTurns
 
     def add(
         self,

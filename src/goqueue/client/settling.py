@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from goqueue.client.link import Link, backoff_s
 from goqueue.client.member import Delivered, Member
 from goqueue.client.messages import Receiver, Row
-from goqueue.client.turns import Turns
+from goqueue.client.turns import LoopTurns
 from goqueue.model import limits
 from goqueue.model.errors import Busy, Draining, GoQueueError, StaleHandle, Unavailable
 from goqueue.model.names import message_id
@@ -88,7 +88,7 @@ class SettleQueue:
         self._on_settled = on_settled
         self._enough = enough
         self._loop = asyncio.get_running_loop()
-        self.turns = Turns()
+        self.turns = LoopTurns()
         self._inbox: deque[_Decision] = deque()
         self._under_way: list[_Decision] = []
         self._answered = 0

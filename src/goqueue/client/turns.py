@@ -17,8 +17,8 @@ _SEVERAL: Final = 6
 """After so long it gets as many turns as a decision, or an extension, needs to be on its way."""
 
 
-class Turns:
-    """Of one consumer. `loop` is where it lives."""
+class LoopTurns:
+    """Turns of the event loop that a consumer lives in (`loop`)."""
 
     __slots__ = ("last", "loop")
 

@@ -191,7 +191,7 @@ class Schedules:
         return {schedule.topic_id for schedule in self.by_id.values()}
 
     def is_ahead(self, now: int) -> bool:
-        """Whether `SetBack` has something to do."""
+        """Whether an idle schedule has decided about times later than `now`."""
         return any(schedule.after_ms > now for schedule in self.by_id.values() if self._is_idle(schedule))
 
     def _is_idle(self, schedule: Schedule) -> bool:

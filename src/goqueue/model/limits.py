@@ -216,9 +216,9 @@ MAX_VALUES: Final = 500_000
 """What a request that carries many messages may have in values: texts, numbers, lists, objects. They are counted before
 anything is made of them: each takes its client a byte or two, and the broker a hundred."""
 MAX_SMALL_VALUES: Final = 100_000
-"""The same of a request that carries none."""
+"""Values that a request without messages may have."""
 MAX_MESSAGE_VALUES: Final = 4 * MAX_HEADERS
-"""The same of one message: a header is a list of two texts, or a message of two fields."""
+"""Values that one message of a request may have: a header is a list of two texts, or a message of two fields."""
 VALUE_BYTES: Final = 100
 """What a value of a large request counts for among the bytes in flight, beside its own."""
 APPENDED_AT_ONCE_BYTES: Final = 4 * MIB

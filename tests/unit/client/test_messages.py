@@ -8,14 +8,14 @@ import pytest
 from goqueue import codec
 from goqueue.client.member import Delivered
 from goqueue.client.messages import DeliveredBatch, DeliveredMessage, Message, ReadBatch, Row
-from goqueue.client.turns import Turns
+from goqueue.client.turns import LoopTurns
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.record import Extension, Lane, Record
 from goqueue.wire.settles import NO_ARGUMENT, Action, Writer
 
 
 class Settler:
-    turns = Turns()
+    turns = LoopTurns()
 
     def __init__(self) -> None:
         self.added: list[tuple[list[int], Action, int, str, Any]] = []

@@ -9,12 +9,12 @@ from goqueue import codec
 from goqueue.client.member import Delivered
 from goqueue.client.messages import Row
 from goqueue.client.stock import Stock
-from goqueue.client.turns import Turns
+from goqueue.client.turns import LoopTurns
 from goqueue.model.record import Record
 
 
 class Nobody:
-    turns = Turns()
+    turns = LoopTurns()
 
     def add(self, *decision: Any) -> None:
         raise AssertionError("the stock settles nothing itself")
