@@ -52,7 +52,7 @@ class Refused(NamedTuple):
     error: GoQueueError
 
 
-class _Share:
+class _PartitionShare:
     """The messages of a request that are for one partition, on their way into blocks.
 
     They go into several when they are many, unless the share has to stay whole: messages that are numbered are stored
@@ -130,7 +130,7 @@ class Batch:
         self.transaction = transaction
         self.topic = topic
         self.producer = producer
-        self._shares: dict[int, _Share] = {}
+        self._shares: dict[int, _PartitionShare] = {}
         """What was sorted, by partition."""
         self.sent: list[Sent] = []
         self.refused: list[Refused] = []
@@ -153,7 +153,7 @@ class Batch:
                     turn = partition if record.key is None else turn
             share = shares.get(partition)
             if share is None:
-                share = shares[partition] = _Share(partition, is_whole=producer is not None)
+                share = shares[partition] = _PartitionShare(partition, is_whole=producer is not None)
             if share.add(ordinal, record):
                 share.encode(self.refuse_one)
             if not ordinal % STEP:
@@ -181,7 +181,7 @@ class Batch:
                 yield
 
     def refuse_one(self, ordinal: int, error: GoQueueError) -> None:
-        """A message that is not good."""
+        """Refuse one message; with a producer, raise and so refuse the request."""
         error.index = ordinal
         self._refuse((ordinal,), error)
 

@@ -44,7 +44,10 @@ class Bodies:
         return msgspec.defstruct(f"{self._operation.name}_body", fields, kw_only=True, forbid_unknown_fields=True)
 
     async def read(self, service: Service, body: Body, count: Callable[[int], None]) -> tuple[Request, dict[str, Any]]:
-        """The request, and the fields of its path; `count` is told what it costs beside its bytes."""
+        """The request, and the fields of its path.
+
+        Calls `count` with the bytes to charge for the values of a large body.
+        """
         if len(body) <= limits.SMALL_JSON_BYTES:
             return self.decode(body)
         operation, turns = self._operation, service.turns

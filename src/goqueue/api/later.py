@@ -46,7 +46,7 @@ class Later(Sequence[T]):
 
 
 def entry_of(request: type[Request], name: str) -> type[Struct]:
-    """What an entry of that list is."""
+    """The struct type of the entries of the request's list field `name`."""
     kind = next(field.type for field in msgspec.inspect.type_info(request).fields if field.name == name)  # type: ignore[attr-defined]
     found: type[Struct] = kind.item_type.cls
     return found

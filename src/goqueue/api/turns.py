@@ -17,7 +17,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 FEW: Final = 64
-"""So many entries need no turns."""
+"""Lists up to this length are worked on without giving others a turn."""
 
 
 class Turns:

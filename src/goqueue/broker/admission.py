@@ -43,7 +43,7 @@ class Ticket:
             budget.give(number, size)
 
     def hand_over(self) -> "Ticket":
-        """All of it, for somebody who gives it back from now on."""
+        """Move the bytes to a new ticket, which the caller must give back."""
         return NOTHING.plus(self)
 
     def plus(self, other: "Ticket") -> "Ticket":
@@ -58,7 +58,7 @@ class Ticket:
 
 
 NOTHING: Final = Ticket()
-"""What no bytes are counted by."""
+"""The empty ticket, for zero bytes."""
 
 
 class Admission:

@@ -42,5 +42,5 @@ class AppendClock:
         return min(timestamp, self._times[at]) if at < len(self._times) else timestamp
 
     def knows(self, offset: int) -> bool:
-        """Whether it says anything of records from there on."""
+        """Whether any record at or after `offset` has an append time ahead of the clock."""
         return bool(self._ends) and offset < self._ends[-1]

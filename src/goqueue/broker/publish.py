@@ -228,7 +228,7 @@ def _too_many_headers(block: memoryview) -> TooLarge:
 
 
 def _first(block: memoryview, measure: Callable[[Survey], int], limit: int) -> tuple[int, int]:
-    """Which message is the first that has more, and how much it has."""
+    """Index and measure of the first message whose measure exceeds `limit`."""
     scan = codec.scan(block)
     if scan.problem is not Problem.NONE:
         raise InvalidRecord(REASONS[scan.problem], index=len(scan), position=scan.end)

@@ -58,7 +58,7 @@ def show_member(view: View) -> shapes.MemberReply:
 
 
 def show_news(view: View, topics: dict[str, str], damage: Sequence[DamagedRange]) -> shapes.MemberNews:
-    """The same with the ids of its topics, and with what its group passed over."""
+    """A member, to itself, with the ids of its topics and the damage that its group passed over."""
     return shapes.MemberNews(topics=topics, damage=show_damage(damage), **_member_fields(view))
 
 
@@ -75,7 +75,7 @@ def show_incomplete(damage: dict[int, str], topic: str | UnsetType = UNSET) -> l
 
 
 def show_incomplete_topics(damage: dict[str, dict[int, str]]) -> list[shapes.Incomplete] | UnsetType:
-    """The same over several topics."""
+    """Partitions of several topics that may have more messages, and why; nothing if all is there."""
     return [one for topic, found in damage.items() for one in show_incomplete(found, topic) or ()] or UNSET
 
 
