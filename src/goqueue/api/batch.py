@@ -145,6 +145,10 @@ class Batch:
         """Messages that were refused each for itself, by what is said of them: often that is the same."""
 
     @property
+    def is_refused_in_part(self) -> bool:
+        return bool(self._refused_alone or self._refused_together)
+
+    @property
     def refused(self) -> list[Refused]:
         alone = [Refused(ordinals, error, len(ordinals)) for ordinals, error in self._refused_alone.values()]
         return alone + self._refused_together

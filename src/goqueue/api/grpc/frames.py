@@ -43,8 +43,6 @@ _LEAST_BYTES: Final = 2
 """Of a field with its value."""
 _ORDINAL_BYTES: Final = 2
 """Of a message, to know where it went."""
-_BESIDE_BYTES: Final = 32
-"""A message of protobuf has no more beside its key and value, and beside each header, if all its fields are known."""
 _PLAIN: Final = {"messages": pb.PublishFrame.DESCRIPTOR.fields_by_name["messages"].number} | {
     name: pb.Message.DESCRIPTOR.fields_by_name[name].number for name in ("value", "key", "partition")
 }
@@ -149,18 +147,21 @@ class Frame:
         self._is_plain = blocks is not None
         yield
         if blocks is None:
-            yield from batch.sort(self._made(frame.messages, batch), given)
+            yield from batch.sort(self._made(frame.messages, batch, len(body)), given)
             yield from batch.append()
         else:
             yield from batch.append_blocks(blocks)
 
-    def _made(self, messages: Any, batch: Batch) -> Iterator[Made]:
+    def _made(self, messages: Any, batch: Batch, size: int) -> Iterator[Made]:
         """Of every message what it became."""
         limit = batch.topic.meta.settings.max_message_bytes
         small = _small(limit)
+        may_be_heavy = size > limits.SMALL_JSON_BYTES
         extension = None if self._producer is None else Extension(producer=self._producer)
         for ordinal, message in enumerate(messages):
             try:
+                if may_be_heavy:
+                    check_weight(message)
                 record = _usual(message, small, extension) or _to_record(message, limit, self._producer)
             except GoQueueError as error:
                 batch.refuse_one(ordinal, error)
@@ -175,12 +176,12 @@ class Frame:
     @property
     def held_bytes(self) -> int:
         """What it holds until it is answered, about."""
-        refusals = [limits.REFUSAL_BYTES + len(str(error)) for _, error, _ in self._refused]
-        return sum(refusals) + self._count * _ORDINAL_BYTES
+        refusals = sum([limits.REFUSAL_BYTES + len(str(refused.error)) for refused in self._refused])
+        return refusals + self._count * _ORDINAL_BYTES
 
     @property
     def _refused(self) -> list[Refused]:
-        return [] if self._batch is None else self._batch.refused
+        return [] if self._batch is None or not self._batch.is_refused_in_part else self._batch.refused
 
     # --- answering
 
@@ -210,27 +211,31 @@ class Frame:
 
     def answer(self) -> Any:
         """The reply to the frame, once it is safe; and its time is counted."""
-        reply = pb.PublishFrameReply()
-        exhaust(self._answer(reply))
-        return reply
+        reply = pb.PublishFrameReply(frame=self.number)
+        refused = self._refused
+        if refused:
+            exhaust(self._report(reply, refused))
+        return self._conclude(reply, refused)
 
     async def answer_in_turns(self, turns: Turns) -> Any:
         """The same with pauses, in which others get their turns."""
-        reply = pb.PublishFrameReply()
-        await turns.take(self._answer(reply))
-        return reply
-
-    def _answer(self, reply: Any) -> Iterator[None]:
+        reply = pb.PublishFrameReply(frame=self.number)
         refused = self._refused
-        if self._topic is not None:
-            self._topic.meters.produce_latency.observe(perf_counter() - self._begun)
-            self._count_failures(self._topic, refused)
-        reply.frame = self.number
+        await turns.take(self._report(reply, refused))
+        return self._conclude(reply, refused)
+
+    def _report(self, reply: Any, refused: list[Refused]) -> Iterator[None]:
+        """Each refused message, in steps of a few."""
         for ordinals, error, _ in refused:
             self.outcome = error.code
             for place in range(0, len(ordinals), STEP):
                 reply.errors.extend([refusal(error, index=ordinal) for ordinal in ordinals[place : place + STEP]])
                 yield
+
+    def _conclude(self, reply: Any, refused: list[Refused]) -> Any:
+        if self._topic is not None:
+            self._topic.meters.produce_latency.observe(perf_counter() - self._begun)
+            self._count_failures(self._topic, refused)
         if self._failure is not None:
             reply.errors.append(refusal(self._failure))
         for partition, _, receipt in self._sent:
@@ -247,6 +252,7 @@ class Frame:
                 )
         if len(self._sent) > 1 or (self._sent and refused):
             reply.partitions.extend(self._places())
+        return reply
 
     def _count_failures(self, topic: OpenTopic, refused: list[Refused]) -> None:
         for _, error, failures in refused:
@@ -303,14 +309,13 @@ def _usual(message: Any, small: int, extension: Extension | None) -> Record | No
         return None
     headers = tuple([(header.name, header.value) for header in found]) if found else ()
     size = len(value) + (len(key) if key else 0) + (_size_of(headers) if headers else 0)
-    if size > small or message.ByteSize() > size + _BESIDE_BYTES * (1 + len(headers)) or len(UnknownFieldSet(message)):
+    if size > small or len(UnknownFieldSet(message)):
         return None
     return Record(0, 0, key, value, lane, headers, extension)
 
 
 def _to_record(message: Any, limit: int, producer: Producer | None) -> Record:
     """The long way: everything a message may have, checked as everywhere."""
-    check_weight(message)
     try:
         shape = msgspec.convert(read_message(message), shapes.Message)
     except msgspec.ValidationError as error:
