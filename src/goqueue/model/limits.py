@@ -227,7 +227,7 @@ more is appended as several blocks, between which others get a turn."""
 READ_AT_ONCE_BYTES: Final = 256 * KIB
 """Of records that are translated for a reply, before others get a turn."""
 MAX_READ_HEADERS: Final = 100_000
-"""A page of a simple read ends where its messages have so many."""
+"""A page of a simple read, of dead letters or of schedules ends where its messages have so many."""
 
 # gRPC
 GRPC_CONNECTIONS: Final = 1000
