@@ -3,6 +3,7 @@
 Each time nothing has changed afterwards, and somebody else is served meanwhile.
 """
 
+import gzip
 import json
 import select
 import socket
@@ -415,6 +416,19 @@ def test_a_body_that_is_packed_is_answered_with_501_and_nothing_behind_it_is_don
     assert (answer.status, answer.body["code"], answer.body["retriable"]) == (501, "unknown_transfer_coding", False)
     assert "chunked" in answer.body["error"], "it says what would do"
     assert target.state() == before
+
+
+def test_content_that_is_packed_is_refused_by_that_name_and_not_as_bad_json(target: Target) -> None:
+    before = target.state()
+    for coding in ("gzip", "br, gzip"):
+        packed = publish(gzip.compress(b'{"value":"x"}'), f"Content-Encoding: {coding}", "Connection: close")
+        (answer,) = target.tell(packed)
+        assert (answer.status, answer.body["code"]) == (400, "invalid_request")
+        assert f"packed (Content-Encoding: {coding})" in answer.body["error"]
+        assert "send it as it is" in answer.body["error"]
+    assert target.state() == before
+    (answer,) = target.tell(publish(b'{"value":5}', "Content-Encoding: Identity", "Connection: close"))
+    assert "value is a whole number" in answer.body["error"], "it was read"
 
 
 def test_old_versions_are_answered_and_hung_up_on(target: Target) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,20 @@ import pytest
 import goqueue
 from goqueue import codec
 from goqueue.client.connection import Connection
+from goqueue.model import limits
 from goqueue.model.errors import GoQueueError
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Record
 from tests.support.broker import HttpClient, RunningBroker, running_broker
 from tests.support.grpc_client import GrpcClient
 from tests.support.loop import run
+from tests.support.patience import PATIENCE_S
+from tests.support.raw_http import answers, request
 
 TOPIC = "small"
 LARGE = "x" * 100
 MOST_BYTES = 50
+TOO_LONG = f"Content-Length: {limits.MAX_BODY_BYTES + 1}"
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +47,14 @@ def counts(broker: RunningBroker) -> dict[str, int]:
 def over_http(broker: RunningBroker, path: str, body: Any) -> None:
     with HttpClient(broker.endpoints["http"]) as http:
         http.request("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def at_its_head(broker: RunningBroker, *lines: str, path: str = f"/topics/{TOPIC}/publish") -> None:
+    """Only the head of a request is sent, which is enough to refuse it."""
+    host, _, port = broker.http.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as peer:
+        peer.sendall(request("POST", path, b"", *lines))
+        assert answers(peer)
 
 
 def over_the_wire(broker: RunningBroker, operation: str, **fields: Any) -> None:
@@ -94,6 +107,11 @@ GOOD: dict[str, Any] = {"value": "fits"}
         (lambda to: over_http(to, f"/topics/{TOPIC}/publish", {**GOOD, "producer_id": 1}), {"invalid_request": 1}),
         (lambda to: over_http(to, f"/topics/{TOPIC}/messages", {"messages": [GOOD]}), {}),
         (lambda to: over_http(to, "/topics/nowhere/publish", BAD), {}),
+        (lambda to: at_its_head(to, TOO_LONG), {"too_large": 1}),
+        (lambda to: at_its_head(to, TOO_LONG, path=f"/topics/{TOPIC}/batch"), {"too_large": 1}),
+        (lambda to: at_its_head(to, "Transfer-Encoding: gzip, chunked"), {"unknown_transfer_coding": 1}),
+        (lambda to: at_its_head(to, TOO_LONG, "Origin: http://elsewhere.example"), {}),
+        (lambda to: at_its_head(to, TOO_LONG, path="/topics"), {}),
         (lambda to: over_the_wire(to, "publish", topic=TOPIC, value=LARGE), {"too_large": 1}),
         (a_block, {"too_large": 1}),
         (lambda to: over_grpc(to, "Publish", topic=TOPIC, value=LARGE.encode()), {"too_large": 1}),
@@ -111,6 +129,22 @@ def test_what_fails_is_counted_once_by_its_code(
     assert {
         code: count - before.get(code, 0) for code, count in after.items() if count > before.get(code, 0)
     } == counted
+
+
+def test_a_request_that_is_refused_at_its_head_is_a_request_of_its_operation(broker: RunningBroker) -> None:
+    def requests(operation: str, code: str) -> float:
+        with HttpClient(broker.endpoints["http"]) as http:
+            text = str(http.request("GET", "/metrics").body)
+        lines = [line for line in text.splitlines() if line.startswith("goqueue_requests_total{")]
+        return sum(
+            float(line.rpartition(" ")[2]) for line in lines if all(f'"{name}"' in line for name in (operation, code))
+        )
+
+    asked = (("publish", f"/topics/{TOPIC}/publish"), ("create_topic", "/topics"), ("other", "/nowhere"))
+    for operation, path in asked:
+        before = requests(operation, "too_large")
+        at_its_head(broker, TOO_LONG, path=path)
+        assert requests(operation, "too_large") == before + 1, operation
 
 
 def test_in_a_transaction_too(broker: RunningBroker, tmp_path: Path) -> None:

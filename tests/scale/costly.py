@@ -298,6 +298,12 @@ def _as_json(messages: int, headers: int) -> bytes:
     return _json(messages, b'{"value":"x","headers":{%s}}' % _many_headers(headers))
 
 
+def _bad_at_the_end(messages: int, size: int) -> bytes:
+    """Of base64, in which nothing but the last header is wrong; so many bytes each."""
+    one = b'{"encoding":"base64","value":"%s","headers":{"bad":"?"}},'
+    return _json(messages, (one % (b"eHh4" * ((size - len(one)) // 4))).rstrip(b","))
+
+
 _BATCH: Final = f"/topics/{_TOPIC}/messages"
 _REQUESTS: Final[dict[str, Callable[[_Clients], Send]]] = {
     "nothing else": lambda _: _rest,
@@ -306,6 +312,10 @@ _REQUESTS: Final[dict[str, Callable[[_Clients], Send]]] = {
     "http: 480 messages with 1,000 headers": lambda at: at.post(_BATCH, _as_json(480, 1000)),
     "http: messages with 7,000 headers": lambda at: at.post(_BATCH, _as_json(at.bytes // 90_000, 7000)),
     "http: empty messages": lambda at: at.post(_BATCH, _json(at.bytes // 3, b"{}")),
+    "http: 10,000 messages without a value": lambda at: at.post(_BATCH, _json(10_000, b"{}")),
+    "http: messages of base64 whose last header is bad": lambda at: at.post(
+        _BATCH, _bad_at_the_end(10_000, at.bytes // 10_000)
+    ),
     "http: one value of base64": lambda at: at.post(
         f"/topics/{_TOPIC}/publish", b'{"encoding":"base64","value":"%s"}' % (b"eHh4" * (250 * KIB))
     ),
@@ -317,6 +327,8 @@ _REQUESTS: Final[dict[str, Callable[[_Clients], Send]]] = {
     "http: 10,000 acks": _acks,
     "grpc: 10,000 messages of 3 KB": lambda at: at.call("PublishBatch", _batch(10_000, b"x" * 3100)),
     "grpc: 10,000 messages with 15 headers": lambda at: at.call("PublishBatch", _batch(10_000, b"x", 15)),
+    "grpc: 10,000 messages without a value": lambda at: at.call("PublishBatch", _batch(10_000, b"")),
+    "grpc: a frame of 10,000 messages without a value": lambda at: at.frames(_frame(10_000, b"")),
     "grpc: empty messages": lambda at: at.call("PublishBatch", _empty(pb.PublishBatchRequest, "messages", at.bytes)),
     "grpc: empty headers": lambda at: at.call("Publish", _empty(pb.PublishRequest, "headers", at.bytes)),
     "grpc: a page of headers": lambda at: at.call(

@@ -35,8 +35,8 @@ def partition_for(record: Record, ordinal: int, topic: OpenTopic, producer: Prod
     return topic.round_robin.next(count) if record.key is None else partition_of(record.key, count)
 
 
-Made = tuple[int, int | None, Record]
-"""A good message: which of its request it is, the partition it names, and what is stored."""
+Made = tuple[int, int | None, Record] | None
+"""A good message: which of its request it is, the partition it names, and what is stored. None: it was refused."""
 
 
 class Sent(NamedTuple):
@@ -48,8 +48,11 @@ class Sent(NamedTuple):
 
 
 class Refused(NamedTuple):
+    """Messages that were refused for the same reason, and how often that counts as a failure."""
+
     ordinals: Sequence[int]
     error: GoQueueError
+    failures: int
 
 
 class _PartitionShare:
@@ -114,7 +117,10 @@ class Batch:
     With a producer a refusal is raised; its error says by itself if it is about one message.
     """
 
-    __slots__ = ("_acks", "_publisher", "_shares", "producer", "refused", "sent", "topic", "transaction")
+    __slots__ = (
+        "_acks", "_publisher", "_refused_alone", "_refused_together", "_shares", "producer", "sent", "topic",
+        "transaction",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -133,14 +139,31 @@ class Batch:
         self._shares: dict[int, _PartitionShare] = {}
         """What was sorted, by partition."""
         self.sent: list[Sent] = []
-        self.refused: list[Refused] = []
+        self._refused_together: list[Refused] = []
+        """What went to one partition, and was refused as a whole."""
+        self._refused_alone: dict[tuple[str, str, str | None], tuple[array[int], GoQueueError]] = {}
+        """Messages that were refused each for itself, by what is said of them: often that is the same."""
+
+    @property
+    def is_refused_in_part(self) -> bool:
+        return bool(self._refused_alone or self._refused_together)
+
+    @property
+    def refused(self) -> list[Refused]:
+        alone = [Refused(ordinals, error, len(ordinals)) for ordinals, error in self._refused_alone.values()]
+        return alone + self._refused_together
 
     def sort(self, made: Iterable[Made], given: int | None = None) -> Iterator[None]:
-        """Into blocks by partition, in steps of a few messages. None is stored before all of them are read."""
+        """Into blocks by partition, in steps of a few messages, good or bad. None is stored before all are read."""
         topic, producer, shares = self.topic, self.producer, self._shares
         count = len(topic.slots)
         turn: int | None = None
-        for ordinal, partition, record in made:
+        for looked_at, message in enumerate(made, 1):
+            if not looked_at % STEP:
+                yield
+            if message is None:
+                continue
+            ordinal, partition, record = message
             if partition is None:
                 if given is not None:
                     partition = given
@@ -156,8 +179,6 @@ class Batch:
                 share = shares[partition] = _PartitionShare(partition, is_whole=producer is not None)
             if share.add(ordinal, record):
                 share.encode(self.refuse_one)
-            if not ordinal % STEP:
-                yield
         for share in shares.values():
             share.encode(self.refuse_one)
             yield
@@ -181,9 +202,16 @@ class Batch:
                 yield
 
     def refuse_one(self, ordinal: int, error: GoQueueError) -> None:
-        """Refuse one message; with a producer, raise and so refuse the request."""
-        error.index = ordinal
-        self._refuse((ordinal,), error)
+        """Refuse one message; with a producer, raise and so refuse the request. Reasons that repeat are kept once."""
+        if self.producer is not None:
+            error.index = ordinal
+            raise error
+        reason = error.code, str(error), error.field
+        found = self._refused_alone.get(reason)
+        if found is None:
+            self._refused_alone[reason] = array("H", (ordinal,)), error.bare()
+        else:
+            found[0].append(ordinal)
 
     async def safe(self) -> None:
         """Until the answer may go out. What was lost meanwhile is refused."""
@@ -213,7 +241,7 @@ class Batch:
     def _refuse(self, ordinals: Sequence[int], error: GoQueueError) -> None:
         if self.producer is not None:  # a gap in the sequence would make the next request fail
             raise error
-        self.refused.append(Refused(ordinals, error))
+        self._refused_together.append(Refused(ordinals, error, 1))
 
 
 def _cut(block: SortedBlock) -> Iterator[SortedBlock]:

@@ -13,8 +13,10 @@ from goqueue.model.names import GROUP_PATTERN, TOPIC_PATTERN, TRANSACTION_NAME_P
 from goqueue.wire import shapes
 from goqueue.wire.failures import ErrorBody
 
-_EVERYWHERE: Final = (400, 429, 503)
+_EVERYWHERE: Final = (400, 403, 429, 503)
 """Refusals any operation may have."""
+_OF_BODIES: Final = (413, 501)
+"""Those that any with a body may have, besides."""
 _REF: Final = "#/components/schemas/{name}"
 _PATH_SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "topic": {"type": "string", "pattern": TOPIC_PATTERN},
@@ -50,7 +52,8 @@ def build() -> dict[str, Any]:
         "info": {
             "title": "GoQueue",
             "version": __version__,
-            "description": "Every path exists as it is and behind /v1. Errors: error, code, retriable, details.",
+            "description": "Every path exists as it is and behind /v1. Errors: error, code, retriable, details. "
+            "A method that a path does not have is answered with 405, and `allow` says which it has.",
         },
         "servers": [{"url": "/"}, {"url": "/v1"}],
         "paths": paths,
@@ -100,7 +103,7 @@ def _responses(operation: Operation) -> dict[str, Any]:
         "content": {"application/json": {"schema": {"$ref": _REF.format(name=operation.reply.__name__)}}},
     }
     responses: dict[str, Any] = {str(operation.status): good}
-    for status in sorted({*_EVERYWHERE, *operation.refusals, *((413,) if operation.has_body else ())}):
+    for status in sorted({*_EVERYWHERE, *operation.refusals, *(_OF_BODIES if operation.has_body else ())}):
         kind = shapes.Health if operation.reply is shapes.Health and status == 503 else ErrorBody
         responses[str(status)] = {
             "description": HTTPStatus(status).phrase,

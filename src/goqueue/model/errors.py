@@ -50,7 +50,7 @@ GoQueueError
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class GoQueueError(Exception):
@@ -69,6 +69,11 @@ class GoQueueError(Exception):
         """What a program needs to act on the error, beside its code."""
         found = {"index": self.index, "field": self.field}
         return {name: value for name, value in found.items() if value is not None}
+
+    def bare(self) -> Self:
+        """The same error without the calls it was raised in, and all that these hold: for whoever keeps it."""
+        self.__traceback__ = self.__context__ = self.__cause__ = None
+        return self
 
 
 class InvalidRequest(GoQueueError):

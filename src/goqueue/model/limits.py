@@ -231,7 +231,7 @@ FRAMES_AT_ONCE_S: Final = 0.004
 READ_AT_ONCE_BYTES: Final = 256 * KIB
 """Of records that are translated for a reply, before others get a turn."""
 MAX_READ_HEADERS: Final = 100_000
-"""A page of a simple read ends where its messages have so many."""
+"""A page of a simple read, of dead letters or of schedules ends where its messages have so many."""
 
 # gRPC
 GRPC_CONNECTIONS: Final = 1000
@@ -260,6 +260,10 @@ GRPC_MOMENT_S: Final = 0.05
 """A client that has vanished looks like one that has no more to say; a moment later its call is cancelled."""
 GRPC_PENDING_FRAMES: Final = 256
 """Frames of one stream that may wait for their answers; each may have many messages."""
+GRPC_PENDING_BYTES: Final = 1 * MIB
+"""What those answers may hold before no more frames are read: of frames whose messages are refused that is much."""
+REFUSAL_BYTES: Final = 500
+"""What is kept of a refusal until it is answered, beside its text, about."""
 GRPC_READ_BYTES: Final = 2 * MIB
 """Records in the reply to a read or a poll that does not say how much: clients take 4 MiB unless they are told
 otherwise."""

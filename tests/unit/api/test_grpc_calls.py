@@ -10,7 +10,8 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from goqueue.api.grpc import publishing
+from goqueue.api.batch import STEP
+from goqueue.api.grpc import frames, publishing, translating
 from goqueue.api.grpc.caller import Caller
 from goqueue.api.grpc.calls import Call, Calls
 from goqueue.api.grpc.frames import Frame
@@ -434,7 +435,7 @@ def test_what_a_subscriber_asks_for_counts_while_it_is_done(tmp_path: Path) -> N
             asked = pb.SubscribeRequest(ack={"receipt_handles": ["x" * 300] * 300}).SerializeToString()
             client.requests.put_nowait(asked)
             await turns(50)
-            assert door.broker.requests.held == len(asked)
+            assert door.broker.requests.held == len(asked) + 301 * limits.VALUE_BYTES
             client.stuck.set_result(None)
             await turns(50)
             assert door.broker.requests.held == 0
@@ -560,7 +561,7 @@ def test_a_large_frame_is_answered_in_its_place_also_when_the_door_closes_meanwh
 ) -> None:
     monkeypatch.setattr(limits, "TURN_S", -1.0)
     monkeypatch.setattr(limits, "SMALL_JSON_BYTES", 100)
-    monkeypatch.setattr(publishing, "_FEW_VALUES", 100)
+    monkeypatch.setattr(publishing, "FEW_VALUES", 100)
 
     async def body() -> None:
         async with opened(tmp_path) as (door, _):
@@ -580,6 +581,190 @@ def test_a_large_frame_is_answered_in_its_place_also_when_the_door_closes_meanwh
             assert [reply.frame for reply in replies] == [0, 1, 2, 3, 4]
             assert [sum(place.count for place in reply.ranges) for reply in replies] == [1, 200, 0, 1, 200]
             assert [error.code for reply in replies for error in reply.errors] == ["too_large"]
+
+
+# --- frames whose messages are refused
+
+
+def a_frame_of_empty_messages(count: int = limits.MAX_MESSAGES_PER_REQUEST) -> bytes:
+    found: bytes = pb.PublishFrame(topic="orders", messages=[pb.Message()] * count).SerializeToString()
+    return found
+
+
+def test_a_frame_whose_messages_are_refused_takes_turns_for_them_and_for_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TURN_S", -1.0)  # every step takes longer than a turn may
+
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            client, count, others = Client(), 1000, [0]
+
+            async def other() -> None:
+                while True:
+                    others[0] += 1
+                    await asyncio.sleep(0)
+
+            client.requests.put_nowait(a_frame_of_empty_messages(count))
+            client.requests.put_nowait(grpc.aio.EOF)
+            meanwhile = asyncio.ensure_future(other())
+            await door.publish(client)
+            meanwhile.cancel()
+            assert others[0] > 2 * count // STEP, "once for the messages, and once for the refusals"
+            reply = pb.PublishFrameReply.FromString(client.written[0])
+            assert [error.index for error in reply.errors] == [*range(count)]
+            assert {error.details["index"] for error in reply.errors} == {*map(str, range(count))}
+            assert {error.code for error in reply.errors} == {"invalid_request"}
+            errors = door.broker.topics.named("orders").meters.errors.counts
+            assert errors == {"invalid_request": count}, "each message that was refused"
+            door.check_nothing_is_held()
+
+    run(body())
+
+
+def test_a_few_messages_with_many_headers_take_turns_too(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            many = pb.Message(value=b"x", headers=[pb.Header()] * 500)
+            frame = Frame(door.broker, 0)
+            left = frame.publish(pb.PublishFrame(topic="orders", messages=[many] * 50).SerializeToString())
+            assert left is not None
+            await frame.finish(door.service.turns, left)
+            assert [(each.count, each.first_offset) for each in frame.answer().ranges] == [(50, 0)]
+
+    run(body())
+
+
+def test_what_is_kept_of_refused_messages_is_one_error_that_holds_nothing(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            frame = Frame(door.broker, 0)
+            left = frame.publish(a_frame_of_empty_messages())
+            assert left is not None
+            await frame.finish(door.service.turns, left)
+            assert frame._batch is not None
+            (refused,) = frame._batch.refused
+            assert len(refused.ordinals) == refused.failures == limits.MAX_MESSAGES_PER_REQUEST
+            error = refused.error
+            assert (error.__traceback__, error.__context__, error.__cause__) == (None, None, None)
+            unknown = Frame(door.broker, 1)
+            unknown.publish(pb.PublishFrame(topic="nowhere", messages=[pb.Message(value=b"1")]).SerializeToString())
+            assert unknown._failure is not None
+            assert unknown._failure.__traceback__ is None
+
+    run(body())
+
+
+def test_no_more_frames_are_read_while_answers_that_are_not_taken_hold_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame, count = a_frame_of_empty_messages(1000), 80
+    monkeypatch.setattr(limits, "GRPC_PENDING_BYTES", 10 * 1000)
+
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            client = Client()
+            client.stuck = asyncio.get_running_loop().create_future()
+            for _ in range(count):
+                client.requests.put_nowait(frame)
+            client.requests.put_nowait(grpc.aio.EOF)
+            serving = asyncio.ensure_future(door.publish(client))
+            await turns(100 * count)
+            assert client.requests.qsize() > count - 10, "each holds two bytes a message, and what is said of them"
+            client.stuck.set_result(None)
+            await serving
+            assert [pb.PublishFrameReply.FromString(each).frame for each in client.written] == [*range(count)]
+            door.check_nothing_is_held()
+
+    run(body())
+
+
+def test_a_value_beside_tombstone_is_refused_in_a_frame_as_in_a_call(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            both = pb.Message(key=b"k", value=b"v", tombstone=True)
+            frame = Frame(door.broker, 0)
+            frame.publish(pb.PublishFrame(topic="orders", messages=[both]).SerializeToString())
+            (error,) = frame.answer().errors
+            assert (error.code, error.error) == (
+                "invalid_request", "a tombstone has no value; leave out one of the two",
+            )  # fmt: skip
+            assert door.broker.topics.named("orders").partition(0).log.end_offset == 0
+
+    run(body())
+
+
+# --- unknown fields
+
+UNKNOWN = bytes([0x98, 0x06, 1])
+"""A field of number 99."""
+
+
+@pytest.mark.parametrize("name", ["PublishBatchRequest", "PublishFrame"])
+def test_very_many_unknown_fields_are_refused_before_anybody_looks_which_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def look(*_: Any) -> None:
+        raise AssertionError("it was looked")
+
+    for module in (translating, frames):
+        monkeypatch.setattr(module, "UnknownFieldSet", look)
+
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            client = Client()
+            beside = getattr(pb, name)(topic="orders").SerializeToString() + UNKNOWN * 100_000
+            if name == "PublishFrame":
+                for sent in (beside, grpc.aio.EOF):
+                    client.requests.put_nowait(sent)
+                await door.publish(client)
+                (error,) = pb.PublishFrameReply.FromString(client.written[0]).errors
+                assert (error.code, "more fields than it may" in error.error) == ("too_large", True)
+            else:
+                with pytest.raises(Ended, match="more fields than it may"):
+                    await door.send("publish_batch", client, beside)
+            door.check_nothing_is_held()
+
+    run(body())
+
+
+def test_a_message_with_very_many_unknown_fields_is_refused_alone(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            one = pb.Message.FromString(pb.Message(value=b"1").SerializeToString() + UNKNOWN * 30_000)
+            sent = pb.PublishFrame(topic="orders", messages=[one, pb.Message(value=b"2")]).SerializeToString()
+            frame = Frame(door.broker, 0)
+            left = frame.publish(sent)
+            assert left is not None
+            await frame.finish(door.service.turns, left)
+            reply = frame.answer()
+            assert [(error.code, error.index) for error in reply.errors] == [("too_large", 0)]
+            client = Client()
+            told = await door.begin("publish_batch", client, topic="orders", messages=[one, pb.Message(value=b"3")])
+            results = pb.PublishResults.FromString(told).results
+            assert [result.code for result in results] == ["too_large", ""]
+
+    run(body())
+
+
+def test_a_subscriber_that_sends_too_many_fields_is_refused_before_they_are_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Request:
+        @staticmethod
+        def FromString(_: bytes) -> None:  # noqa: N802
+            raise AssertionError("it was decoded")
+
+    async def body() -> None:
+        async with opened(tmp_path) as (door, _):
+            monkeypatch.setattr(pb, "SubscribeRequest", Request)
+            client = Client()
+            client.requests.put_nowait(UNKNOWN * (limits.MAX_SMALL_VALUES + 1))
+            with pytest.raises(Ended, match="fields in all"):
+                await door.subscribe(client)
+            door.check_nothing_is_held()
+
+    run(body())
 
 
 def test_who_leaves_while_it_waits_for_room_stands_in_nobody_s_way(

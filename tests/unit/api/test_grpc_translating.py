@@ -132,6 +132,14 @@ def test_what_does_not_fit_is_refused_as_over_http(operation: str, fields: dict[
         read(operation, **fields)
 
 
+def test_of_many_fields_that_nobody_knows_the_first_ten_numbers_are_named_once_each() -> None:
+    numbers = [*range(100, 120)] * 2
+    fields = b"".join([bytes([number << 3 & 0x7F | 0x80, number >> 4, 1]) for number in numbers])
+    with pytest.raises(InvalidRequest) as refused:
+        read_request(BY_NAME["publish"], pb.PublishRequest.FromString(fields))
+    assert f"({', '.join(map(str, range(100, 110)))}, ...)" in str(refused.value)
+
+
 def test_fields_nobody_knows_are_refused_also_inside() -> None:
     newer = pb.PublishRequest.FromString(b"\xfa\x3e\x01x")  # field 1007
     with pytest.raises(InvalidRequest, match="does not know \\(1007\\)"):

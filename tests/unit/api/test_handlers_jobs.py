@@ -366,6 +366,36 @@ def test_a_page_of_dead_letters_is_cut_where_it_would_be_too_large(
             assert await pages() == [["0", "1", "2"], ["3", "4", "5"]]
             monkeypatch.setattr(limits, "MAX_PAGE_BYTES", 1)
             assert await pages() == [["0"], ["1"], ["2"], ["3"], ["4"], ["5"]], "at least one each"
+            monkeypatch.setattr(limits, "MAX_PAGE_BYTES", 100 * size)
+            monkeypatch.setattr(limits, "MAX_READ_HEADERS", 4)
+            assert await pages() == [["0", "1", "2", "3"], ["4", "5"]], "headers are counted, too"
+            monkeypatch.setattr(limits, "MAX_READ_HEADERS", 0)
+            assert await pages() == [["0"], ["1"], ["2"], ["3"], ["4"], ["5"]], "at least one each"
+
+    run(go())
+
+
+def test_lists_of_dead_letters_and_of_schedules_are_made_in_turns_with_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        async with rigged(tmp_path, 1) as rig:
+            count = 20
+            await rig.kill(*({"value": str(n)} for n in range(count)), reason="why")
+            for _ in range(count):
+                await rig.call("create_schedule", **SCHEDULE)
+            taken: list[int] = []
+            take = rig.served.service.turns.take
+
+            async def counted(steps: Any) -> None:
+                work = list(steps)
+                taken.append(len(work))
+                await take(work)
+
+            monkeypatch.setattr(rig.served.service.turns, "take", counted)
+            assert len((await rig.call("list_dead_letters", topic="orders"))["messages"]) == count
+            assert len((await rig.call("list_schedules"))["schedules"]) == count
+            assert taken == [count, count], "a step for each"
 
     run(go())
 

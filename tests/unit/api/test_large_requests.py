@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from goqueue.api.batch import STEP
 from goqueue.api.operations import BY_NAME
 from goqueue.model import limits
 from goqueue.model.errors import GoQueueError, InvalidRequest, TooLarge
@@ -136,6 +137,56 @@ def test_a_bad_message_fails_alone_among_many_that_are_cut(tmp_path: Path, monke
             assert codes == {17: "too_large", 201: "too_large"}
             assert "1001 headers; it may have 1000" in results[201]["error"]
             assert stored(rig) == [str(number) for number in range(COUNT) if number not in codes]
+
+    run(go())
+
+
+def test_messages_that_are_refused_take_turns_like_those_that_are_good(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as rig:
+            await rig.call("create_topic", name="orders", num_partitions=1)
+            others = 0
+
+            async def other() -> None:
+                nonlocal others
+                while True:
+                    others += 1
+                    await asyncio.sleep(0)
+
+            meanwhile = asyncio.ensure_future(other())
+            results = await publish(rig, messages=[{}] * COUNT)
+            meanwhile.cancel()
+            assert others >= COUNT // STEP
+            assert ({result["code"] for result in results}, len(results)) == ({"invalid_request"}, COUNT)
+            counted = rig.broker.topics.named("orders").meters.errors.counts
+            assert counted == {"invalid_request": COUNT}
+
+    run(go())
+
+
+def test_refusals_that_differ_are_reported_in_turns_too(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as rig:
+            await rig.call("create_topic", name="orders", num_partitions=1)
+            steps: list[int] = []
+            take = rig.service.turns.take
+
+            async def counted(taken: Any) -> None:
+                steps.append(0)
+
+                def each() -> Any:
+                    for step in taken:
+                        steps[-1] += 1
+                        yield step
+
+                await take(each())
+
+            rig.service.turns.take = counted  # type: ignore[assignment, method-assign]
+            messages = [{"value": "", "encoding": "base64", "headers": {f"h{number}": "!"}} for number in range(COUNT)]
+            results = await publish(rig, messages=messages)
+            assert [f"header 'h{number}'" in result["error"] for number, result in enumerate(results)] == [True] * COUNT
+            looked_at, appended, reported = steps
+            assert (looked_at >= COUNT // STEP, appended, reported >= COUNT // STEP) == (True, 0, True)
 
     run(go())
 

@@ -124,8 +124,8 @@ def test_every_answer_is_described(operation: Operation) -> None:
     answers = described["responses"]
     assert body_of(answers[str(operation.status)]) == operation.reply.__name__
     assert set(operation.refusals) <= set(map(int, answers))
-    assert {"400", "429", "503"} <= set(answers)
-    assert ("413" in answers) == operation.has_body
+    assert {"400", "403", "429", "503"} <= set(answers)
+    assert ("413" in answers, "501" in answers) == (operation.has_body, operation.has_body)
     for status in set(answers) - {str(operation.status)}:
         health = operation.reply is shapes.Health and status == "503"
         assert body_of(answers[status]) == ("Health" if health else "ErrorBody")

@@ -20,7 +20,7 @@ from goqueue.api.grpc.failures import Handler, refuse, refuse_bug
 from goqueue.api.grpc.held import Held, forget, log
 from goqueue.api.grpc.schema import request_name, rpc_name
 from goqueue.api.grpc.translating import pb, read_request, write_in_turns
-from goqueue.api.grpc.weighing import count_values
+from goqueue.api.grpc.weighing import check_fields, count_values
 from goqueue.api.operations import OPERATIONS, Operation
 from goqueue.api.service import Service
 from goqueue.broker.admission import NOTHING, Admission, Ticket
@@ -139,8 +139,11 @@ class Call:
         """What it costs beside its bytes; refused if it has more values than it may."""
         operation = self._operation
         async with self._service.turns.turn():
-            values = count_values(request_name(operation.name), body, operation.request_values)
-            return self._broker.requests.take_anyway(operation.weigh(values))
+            name = request_name(operation.name)
+            weight = operation.weigh(count_values(name, body, operation.request_values))
+            if operation.later is not None:
+                check_fields(name, body)
+            return self._broker.requests.take_anyway(weight)
 
     async def _read_large(self, body: bytes) -> tuple[Request, dict[str, Any]]:
         turns = self._service.turns

@@ -56,10 +56,11 @@ async def refuse_bug(caller: Caller) -> NoReturn:
 
 def refusal(error: GoQueueError, *, index: int | None = None) -> Any:
     """The same inside a stream that goes on."""
-    found = pb.Refusal(
-        code=error.code, error=_shortened(str(error)), retriable=error.retriable, details=_details(error)
-    )
-    at = error.index if index is None else index
+    details = dict(_details(error))
+    at = error.index
+    if index is not None:
+        at, details["index"] = index, str(index)
+    found = pb.Refusal(code=error.code, error=_shortened(str(error)), retriable=error.retriable, details=details)
     if at is not None:
         found.index = at
     return found

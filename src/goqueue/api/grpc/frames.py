@@ -3,7 +3,8 @@
 What publish_batch does, with the same broker functions, in three ways. If all messages have value, key and partition
 at most, the codec makes blocks out of protobuf's bytes. Else what most messages have goes from protobuf's objects into
 records, and what is rare takes the long way through the shapes. A frame that has little is published in one piece; a
-large one takes turns with others.
+large one, and one with more than a few messages that are not for the codec, takes turns with others. So does an answer
+with more than a few refusals.
 """
 
 import asyncio
@@ -16,12 +17,13 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from goqueue import codec
-from goqueue.api.batch import Batch, Made, Sent
+from goqueue.api.batch import STEP, Batch, Made, Refused, Sent
 from goqueue.api.grpc.failures import refusal
-from goqueue.api.grpc.translating import check_known, pb, read_message
+from goqueue.api.grpc.translating import check_known, check_weight, pb, read_message
+from goqueue.api.grpc.weighing import count_values
 from goqueue.api.handlers.publishing import to_record
 from goqueue.api.refusals import refuse
-from goqueue.api.turns import Turns, exhaust
+from goqueue.api.turns import FEW, Turns, exhaust
 from goqueue.broker.broker import Broker
 from goqueue.broker.topic import OpenTopic
 from goqueue.model import limits
@@ -34,6 +36,13 @@ _ACKS: Final = {"": Acks.LEADER, "none": Acks.NONE, "leader": Acks.LEADER, "all"
 _NORMAL: Final = int(Lane.NORMAL)
 _LANES: Final = {"": _NORMAL} | {lane.name.lower(): int(lane) for lane in Lane}
 _REFUSED: Final = -1
+NAME: Final = "PublishFrame"
+FEW_VALUES: Final = 5000
+"""Fields of a frame that is published without a pause."""
+_LEAST_BYTES: Final = 2
+"""Of a field with its value."""
+_ORDINAL_BYTES: Final = 2
+"""Of a message, to know where it went."""
 _PLAIN: Final = {"messages": pb.PublishFrame.DESCRIPTOR.fields_by_name["messages"].number} | {
     name: pb.Message.DESCRIPTOR.fields_by_name[name].number for name in ("value", "key", "partition")
 }
@@ -47,8 +56,8 @@ class Frame:
     """Publish it, which raises for what is no frame at all; other refusals are in its `answer`."""
 
     __slots__ = (
-        "_acks", "_batch", "_begun", "_broker", "_count", "_failure", "_producer", "_sent", "_topic", "_work", "number",
-        "outcome",
+        "_acks", "_batch", "_begun", "_broker", "_count", "_failure", "_is_plain", "_producer", "_sent", "_topic",
+        "_work", "number", "outcome", "weight",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, number: int) -> None:
@@ -60,27 +69,39 @@ class Frame:
         self._batch: Batch | None = None
         self._failure: GoQueueError | None = None
         """Why the frame as a whole was refused."""
+        self.weight = 0
+        """What it was counted for among the answers that wait."""
         self._count = 0
+        self._is_plain = False
+        """Whether nothing is left to be done message by message: its blocks are made."""
         self._topic: OpenTopic | None = None
         self._producer: Producer | None = None
         self._work: asyncio.Task[None] | None = None
 
     # --- publishing
 
-    def publish(self, body: bytes) -> None:
-        """Publish it without a pause."""
-        frame = _decode(body)
+    def publish(self, body: bytes) -> Iterator[None] | None:
+        """Publish it without a pause, or begin to: if it has too much for that, the steps that are left."""
+        steps = self._steps(_decode(body), body)
         try:
-            exhaust(self._steps(frame, body))
+            next(steps, None)
+            if not self._is_plain and (self._count > FEW or _has_many_values(body)):
+                return steps
+            exhaust(steps)
         except GoQueueError as error:
             self._fail(error)
+        return None
 
     async def publish_in_turns(self, turns: Turns, body: bytes) -> None:
         """Publish it with pauses, in which others get their turns."""
         async with turns.turn():
             frame = _decode(body)
+        await self.finish(turns, self._steps(frame, body))
+
+    async def finish(self, turns: Turns, steps: Iterator[None]) -> None:
+        """Publish what is left, with pauses."""
         try:
-            await turns.take(self._steps(frame, body))
+            await turns.take(steps)
         except GoQueueError as error:
             self._fail(error)
 
@@ -106,6 +127,7 @@ class Frame:
             block = memoryview(bytearray(frame.block))
             receipt = self._broker.publisher.publish(topic, given, block, acks=self._acks, producer=self._producer)
             self._count = sum(place.messages for place in receipt.placed)
+            self._is_plain = True
             self._sent.append(Sent(given, range(self._count), receipt))
             return
         if not 0 < self._count <= limits.MAX_MESSAGES_PER_REQUEST:
@@ -122,29 +144,44 @@ class Frame:
             max_bytes=_small(topic.meta.settings.max_message_bytes),
             numbered=self._producer is not None,
         )
+        self._is_plain = blocks is not None
         yield
         if blocks is None:
-            yield from batch.sort(self._made(frame.messages, batch), given)
+            yield from batch.sort(self._made(frame.messages, batch, len(body)), given)
             yield from batch.append()
         else:
             yield from batch.append_blocks(blocks)
 
-    def _made(self, messages: Any, batch: Batch) -> Iterator[Made]:
-        """The good messages; the others are refused."""
+    def _made(self, messages: Any, batch: Batch, size: int) -> Iterator[Made]:
+        """Of every message what it became."""
         limit = batch.topic.meta.settings.max_message_bytes
         small = _small(limit)
+        may_be_heavy = size > limits.SMALL_JSON_BYTES
         extension = None if self._producer is None else Extension(producer=self._producer)
         for ordinal, message in enumerate(messages):
             try:
+                if may_be_heavy:
+                    check_weight(message)
                 record = _usual(message, small, extension) or _to_record(message, limit, self._producer)
             except GoQueueError as error:
                 batch.refuse_one(ordinal, error)
+                yield None
                 continue
             yield ordinal, message.partition if message.HasField("partition") else None, record
 
     def _fail(self, error: GoQueueError) -> None:
         self.outcome = error.code
-        self._failure = error
+        self._failure = error.bare()
+
+    @property
+    def held_bytes(self) -> int:
+        """What it holds until it is answered, about."""
+        refusals = sum([limits.REFUSAL_BYTES + len(str(refused.error)) for refused in self._refused])
+        return refusals + self._count * _ORDINAL_BYTES
+
+    @property
+    def _refused(self) -> list[Refused]:
+        return [] if self._batch is None or not self._batch.is_refused_in_part else self._batch.refused
 
     # --- answering
 
@@ -167,16 +204,38 @@ class Frame:
             self._sent = []
             self._fail(error)
 
+    @property
+    def answers_at_length(self) -> bool:
+        """Whether its answer has more than a few refusals."""
+        return sum([len(ordinals) for ordinals, _, _ in self._refused]) > FEW
+
     def answer(self) -> Any:
         """The reply to the frame, once it is safe; and its time is counted."""
+        reply = pb.PublishFrameReply(frame=self.number)
+        refused = self._refused
+        if refused:
+            exhaust(self._report(reply, refused))
+        return self._conclude(reply, refused)
+
+    async def answer_in_turns(self, turns: Turns) -> Any:
+        """The same with pauses, in which others get their turns."""
+        reply = pb.PublishFrameReply(frame=self.number)
+        refused = self._refused
+        await turns.take(self._report(reply, refused))
+        return self._conclude(reply, refused)
+
+    def _report(self, reply: Any, refused: list[Refused]) -> Iterator[None]:
+        """Each refused message, in steps of a few."""
+        for ordinals, error, _ in refused:
+            self.outcome = error.code
+            for place in range(0, len(ordinals), STEP):
+                reply.errors.extend([refusal(error, index=ordinal) for ordinal in ordinals[place : place + STEP]])
+                yield
+
+    def _conclude(self, reply: Any, refused: list[Refused]) -> Any:
         if self._topic is not None:
             self._topic.meters.produce_latency.observe(perf_counter() - self._begun)
-            self._count_failures(self._topic)
-        reply = pb.PublishFrameReply(frame=self.number)
-        refused = [] if self._batch is None else self._batch.refused
-        for ordinals, error in refused:
-            self.outcome = error.code
-            reply.errors.extend([refusal(error, index=ordinal) for ordinal in ordinals])
+            self._count_failures(self._topic, refused)
         if self._failure is not None:
             reply.errors.append(refusal(self._failure))
         for partition, _, receipt in self._sent:
@@ -195,10 +254,11 @@ class Frame:
             reply.partitions.extend(self._places())
         return reply
 
-    def _count_failures(self, topic: OpenTopic) -> None:
-        refused = [] if self._batch is None else [error for _, error in self._batch.refused]
-        for error in refused if self._failure is None else [*refused, self._failure]:
-            topic.meters.errors.add(error.code)
+    def _count_failures(self, topic: OpenTopic, refused: list[Refused]) -> None:
+        for _, error, failures in refused:
+            topic.meters.errors.add(error.code, failures)
+        if self._failure is not None:
+            topic.meters.errors.add(self._failure.code)
 
     @property
     def took_s(self) -> float:
@@ -219,6 +279,10 @@ def _decode(body: bytes) -> Any:
         raise InvalidRequest("what was sent is not a PublishFrame of protobuf") from None
 
 
+def _has_many_values(body: bytes) -> bool:
+    return len(body) > _LEAST_BYTES * FEW_VALUES and count_values(NAME, body, FEW_VALUES) > FEW_VALUES
+
+
 def _small(limit: int) -> int:
     """Up to this size neither a message nor a part of it can be too large."""
     return min(limit, limits.MAX_KEY_BYTES, limits.MAX_HEADERS_BYTES)
@@ -235,13 +299,17 @@ def _usual(message: Any, small: int, extension: Extension | None) -> Record | No
     A field is copied when it is looked at, so that is done once.
     """
     value, lane = message.value, _LANES.get(message.priority)
-    if not value or lane is None or message.delay or message.deliverAt or message.ttl or message.event_time:
+    if not value or message.tombstone or lane is None:
+        return None
+    if message.delay or message.deliverAt or message.ttl or message.event_time:
         return None
     key = message.key if message.HasField("key") else None
     found = message.headers
+    if len(found) > limits.MAX_HEADERS:
+        return None
     headers = tuple([(header.name, header.value) for header in found]) if found else ()
     size = len(value) + (len(key) if key else 0) + (_size_of(headers) if headers else 0)
-    if size > small or len(headers) > limits.MAX_HEADERS or len(UnknownFieldSet(message)):
+    if size > small or len(UnknownFieldSet(message)):
         return None
     return Record(0, 0, key, value, lane, headers, extension)
 

@@ -1,10 +1,11 @@
 """PublishStream: frames are published as they come and answered in their order, many under way at a time.
 
-A frame never waits for room: that would only hold its bytes for longer. So many frames may wait for their answers;
-while a client does not take its answers nothing more is read from it.
+A frame never waits for room: that would only hold its bytes for longer. So many frames may wait for their answers, and
+these may hold so many bytes; while a client does not take its answers nothing more is read from it.
 """
 
 import asyncio
+from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
 import grpc
@@ -12,18 +13,16 @@ import grpc
 from goqueue.api.grpc.caller import Caller, Context
 from goqueue.api.grpc.calls import DOOR
 from goqueue.api.grpc.failures import refuse, refuse_bug
-from goqueue.api.grpc.frames import Frame
+from goqueue.api.grpc.frames import FEW_VALUES, NAME, Frame
 from goqueue.api.grpc.held import Held, log
 from goqueue.api.grpc.streams import PUBLISH
-from goqueue.api.grpc.weighing import count_values
+from goqueue.api.grpc.weighing import check_fields, count_values
 from goqueue.api.service import Service
+from goqueue.broker.admission import Ticket
 from goqueue.model import limits
 from goqueue.model.errors import Draining, GoQueueError, TooLarge
 
 _END: Final = None
-_FRAME: Final = "PublishFrame"
-_FEW_VALUES: Final = 5000
-"""Fields of a frame that is published without a pause."""
 
 
 class PublishStreams:
@@ -79,6 +78,10 @@ class _PublishStream:
         self._answers: asyncio.Queue[Frame | None] = asyncio.Queue(limits.GRPC_PENDING_FRAMES)
         self._last: Frame | None = None
         """Published, and not among the answers yet."""
+        self._pending = 0
+        """Bytes that are held by answers which were not taken."""
+        self._taken = asyncio.Event()
+        """Set when an answer was taken."""
 
     async def read(self) -> None:
         broker, answers = self._broker, self._answers
@@ -92,28 +95,60 @@ class _PublishStream:
             await self._publish(frame, body)
             del body
             self._last = frame
+            frame.weight = frame.held_bytes
+            self._pending += frame.weight
             await answers.put(frame)
             self._last = None
+            while self._pending > limits.GRPC_PENDING_BYTES:
+                self._taken.clear()
+                await self._taken.wait()
 
     async def _publish(self, frame: Frame, body: bytes) -> None:
-        """What is small without a pause. What is large is published to its end, also when the stream ends meanwhile."""
-        values = 0 if len(body) <= limits.SMALL_JSON_BYTES else count_values(_FRAME, body, limits.MAX_VALUES)
-        if values > limits.MAX_VALUES:
-            most = limits.MAX_VALUES
-            frame.refuse(TooLarge(f"a frame has at most {most} fields in all; send fewer messages in it"))
+        """What has little without a pause. Any other is published to its end, also when the stream ends meanwhile."""
+        if len(body) <= limits.SMALL_JSON_BYTES:
+            await self._publish_small(frame, body)
+            return
+        values = count_values(NAME, body, limits.MAX_VALUES)
+        try:
+            if values > limits.MAX_VALUES:
+                most = limits.MAX_VALUES
+                raise TooLarge(f"a frame has at most {most} fields in all; send fewer messages in it")
+            check_fields(NAME, body)
+        except TooLarge as error:
+            frame.refuse(error)
             return
         counted = self._broker.requests.take_anyway(len(body) + values * limits.VALUE_BYTES)
-        if values > _FEW_VALUES or len(body) > limits.APPENDED_AT_ONCE_BYTES:
-            publishing = self._held.begin(frame.publish_in_turns(self._turns, body))
-            publishing.add_done_callback(lambda _: counted.give())
-            frame.wait_for(publishing)
-            self._last = frame
-            await asyncio.shield(publishing)
+        if values > FEW_VALUES or len(body) > limits.APPENDED_AT_ONCE_BYTES:
+            await self._finish(frame, frame.publish_in_turns(self._turns, body), counted)
             return
         try:
-            frame.publish(body)
-        finally:
+            left = frame.publish(body)
+        except BaseException:
             counted.give()
+            raise
+        await self._go_on(frame, left, counted)
+
+    async def _publish_small(self, frame: Frame, body: bytes) -> None:
+        """Its values are only counted where it takes them one by one: most frames are plain."""
+        left = frame.publish(body)
+        if left is not None:
+            values = count_values(NAME, body, limits.MAX_VALUES)
+            counted = self._broker.requests.take_anyway(len(body) + values * limits.VALUE_BYTES)
+            await self._go_on(frame, left, counted)
+
+    async def _go_on(self, frame: Frame, left: Iterator[None] | None, counted: Ticket) -> None:
+        if left is None:
+            counted.give()
+        else:
+            await self._finish(frame, frame.finish(self._turns, left), counted)
+
+    async def _finish(self, frame: Frame, work: Coroutine[Any, Any, None], counted: Ticket) -> None:
+        """Publish it in turns with others."""
+        publishing = self._held.begin(work)
+        publishing.add_done_callback(lambda _: counted.give())
+        frame.wait_for(publishing)
+        self._last = frame
+        await asyncio.shield(publishing)
 
     async def end(self) -> None:
         """No more frames. That of a read that was cut short is answered too."""
@@ -125,6 +160,9 @@ class _PublishStream:
         while (frame := await self._answers.get()) is not _END:
             if frame.waits:
                 await frame.safe()
-            answer = frame.answer()
+            answer = await frame.answer_in_turns(self._turns) if frame.answers_at_length else frame.answer()
             self._meters.done(frame.outcome, frame.took_s)
             await self._held.write(self._caller, answer)
+            del answer
+            self._pending -= frame.weight
+            self._taken.set()

@@ -20,6 +20,7 @@ from goqueue.api.grpc.failures import refusal
 from goqueue.api.grpc.held import Held, log
 from goqueue.api.grpc.streams import COMPOSED_OF, SUBSCRIBE
 from goqueue.api.grpc.translating import check_known, fitting, pb, read_request, write_in_turns, write_reply
+from goqueue.api.grpc.weighing import count_values
 from goqueue.api.operations import BY_NAME, Operation
 from goqueue.api.refusals import refuse
 from goqueue.api.service import Service
@@ -30,6 +31,7 @@ from goqueue.wire import shapes
 
 T = TypeVar("T")
 
+_REQUEST: Final = "SubscribeRequest"
 _POLL: Final = BY_NAME["poll"]
 _SETTLING: Final = ("ack", "nack", "reject", "release", "extend_visibility", "commit")
 """What a request may ask for, in the order in which it is done."""
@@ -114,6 +116,11 @@ class SubscribeStream:
         if len(body) > limits.MAX_SMALL_BODY_BYTES:
             raise TooLarge(f"a request has at most {limits.MAX_SMALL_BODY_BYTES} bytes, not {len(body)}; settle less")
         self._counted = count(self._broker, body)
+        if len(body) > limits.SMALL_JSON_BYTES:
+            values = count_values(_REQUEST, body, limits.MAX_SMALL_VALUES)
+            if values > limits.MAX_SMALL_VALUES:
+                raise TooLarge(f"a request has at most {limits.MAX_SMALL_VALUES} fields in all; settle less")
+            self._counted = self._counted.plus(self._broker.requests.take_anyway(values * limits.VALUE_BYTES))
         try:
             request = pb.SubscribeRequest.FromString(body)
         except DecodeError:

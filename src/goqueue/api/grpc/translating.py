@@ -7,6 +7,7 @@ in JSON: a broker that is older than its client must not do half of what it was 
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from importlib import import_module
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -31,7 +32,8 @@ from goqueue.api.grpc.schema import (
     request_name,
 )
 from goqueue.api.grpc.streams import SCHEMA
-from goqueue.api.later import EntryReader, Later, fields_of
+from goqueue.api.grpc.weighing import count_values
+from goqueue.api.later import EntryReader, Later, check_values, fields_of
 from goqueue.api.operations import OPERATIONS, Operation
 from goqueue.api.refusals import refuse
 from goqueue.api.turns import FEW, Turns, in_turns
@@ -49,6 +51,8 @@ Converter = Callable[[Any], Any]
 _LATER: Final = {
     request_name(operation.name): operation.later for operation in OPERATIONS if operation.later is not None
 }
+_NAMED_FIELDS: Final = 10
+"""Of those that are not known, in a refusal."""
 _SCALARS: Final = frozenset(("bool", "bytes", "double", "int32", "int64", "string"))
 _NUMBERS: Final = {str(number): number for number in range(10)}
 """In JSON they would be no text."""
@@ -95,6 +99,7 @@ class _List:
         return self._request(**own)
 
     def _read(self, number: int, message: Any) -> Any:
+        check_weight(message)
         return self._reader.from_values(number, read_message(message))
 
 
@@ -129,13 +134,20 @@ async def write_in_turns(turns: Turns, reply: Reply) -> Any:
         return message
 
 
+def check_weight(message: Any) -> None:
+    """Refuse one of many messages of a request if it has more values than a message may, known or not."""
+    if message.ByteSize() > limits.MAX_MESSAGE_VALUES:
+        check_values(count_values(message.DESCRIPTOR.name, message.SerializeToString(), limits.MAX_MESSAGE_VALUES))
+
+
 def check_known(message: Any) -> None:
     """Refuse fields that this broker does not know. Those of messages within are not looked at."""
     unknown = UnknownFieldSet(message)
     if len(unknown):
-        numbers = ", ".join(str(unknown[place].field_number) for place in range(len(unknown)))
+        numbers = dict.fromkeys([unknown[place].field_number for place in range(len(unknown))])
+        named = ", ".join(map(str, islice(numbers, _NAMED_FIELDS))) + (", ..." if len(numbers) > _NAMED_FIELDS else "")
         raise InvalidRequest(
-            f"{message.DESCRIPTOR.name} has fields that this broker does not know ({numbers}); is the client newer?"
+            f"{message.DESCRIPTOR.name} has fields that this broker does not know ({named}); is the client newer?"
         )
 
 

@@ -2,10 +2,18 @@
 
 from array import array
 from functools import cache
+from importlib import import_module
+from typing import Any, Final
 
 from goqueue import codec
-from goqueue.api.grpc.translating import pb
 from goqueue.codec.counting import FIELD_NUMBERS, NOT_NESTED, PACKED
+from goqueue.model import limits
+from goqueue.model.errors import TooLarge
+
+_pb: Final[Any] = import_module("goqueue.api.grpc.generated.goqueue_pb2")
+_MOST_FIELDS: Final = limits.MAX_MESSAGES_PER_REQUEST + FIELD_NUMBERS
+"""Of a request with many messages, not counting those of the messages."""
+_NOTHING_NESTED: Final = array("h", [NOT_NESTED]) * FIELD_NUMBERS
 
 
 def count_values(name: str, body: bytes, most: int) -> int:
@@ -13,10 +21,20 @@ def count_values(name: str, body: bytes, most: int) -> int:
     return codec.count_protobuf(body, most, _nested_in(name))
 
 
+def check_fields(name: str, body: bytes) -> None:
+    """Refuse a request with many messages that has more fields than these and its own: some are unknown, or repeated,
+    and to find out which takes long."""
+    if codec.count_protobuf(body, _MOST_FIELDS, _NOTHING_NESTED) > _MOST_FIELDS:
+        raise TooLarge(
+            f"{name} has more fields than it may; it has at most {limits.MAX_MESSAGES_PER_REQUEST} messages, and every "
+            "other field once"
+        )
+
+
 @cache
 def _nested_in(name: str) -> "array[int]":
     kinds: dict[str, int] = {}
-    waiting = [getattr(pb, name).DESCRIPTOR]
+    waiting = [getattr(_pb, name).DESCRIPTOR]
     table = array("h")
     while waiting:
         kind = waiting.pop(0)

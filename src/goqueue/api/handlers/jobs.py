@@ -54,12 +54,16 @@ async def list_schedules(service: Service, request: shapes.ListSchedules) -> sha
         if request.topic in (None, each.topic) and _place_of(each) >= begin
     ]
     schedules.sort(key=_place_of)
-    page = fit_page(map(_show_schedule, schedules[: request.limit]))
+    page = await fit_page(service.turns, map(_show_schedule, schedules[: request.limit]), _headers_of_schedule)
     end = len(page)
     return shapes.ScheduleList(
         schedules=page,
         next="{}-{}".format(*_place_of(schedules[end])) if end < len(schedules) else UNSET,
     )
+
+
+def _headers_of_schedule(shown: shapes.ShownSchedule) -> int:
+    return len(shown.message.headers)
 
 
 def _place_of(schedule: Schedule) -> tuple[int, str]:
@@ -167,7 +171,7 @@ async def list_dead_letters(service: Service, request: shapes.ListDeadLetters, t
         number, _, offset = request.next.partition("-")
         begin = Place(int(number), int(offset))
     found, following, incomplete = await letters.page(dlq, wanted, begin, request.limit)
-    page = fit_page(map(_show_letter, found))
+    page = await fit_page(service.turns, map(_show_letter, found), _headers_of_letter)
     if len(page) < len(found):
         letter = found[len(page)]
         following = Place(letter.partition, letter.record.offset)
@@ -176,6 +180,10 @@ async def list_dead_letters(service: Service, request: shapes.ListDeadLetters, t
         next=UNSET if following is None else f"{following.partition}-{following.offset}",
         incomplete=show_incomplete(incomplete),
     )
+
+
+def _headers_of_letter(shown: shapes.DeadLetter) -> int:
+    return len(shown.headers)
 
 
 def _decode_filter(text: str) -> shapes.LetterFilter:

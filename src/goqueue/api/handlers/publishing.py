@@ -42,10 +42,10 @@ def counted(service: Service, topic: str) -> Iterator[None]:
         raise
 
 
-def count_failure(service: Service, topic: object, error: GoQueueError) -> None:
+def count_failure(service: Service, topic: object, error: GoQueueError, times: int = 1) -> None:
     found = service.broker.topics.by_name.get(topic) if isinstance(topic, str) else None
     if found is not None:
-        found.meters.errors.add(error.code)
+        found.meters.errors.add(error.code, times)
 
 
 async def publish(service: Service, request: shapes.Publish, topic: str) -> shapes.PublishResult:
@@ -141,7 +141,7 @@ async def publish_batch(service: Service, request: shapes.PublishBatch, topic: s
         )
         results = await batch.publish()
     for refused in batch.refused:
-        count_failure(service, topic, refused.error)
+        count_failure(service, topic, refused.error, refused.failures)
     return shapes.PublishResults(results=results)
 
 
@@ -211,25 +211,24 @@ class _Results:
             exhaust(batch.append())
             await batch.safe()
             exhaust(self._report())
-        for ordinals, error in self._batch.refused:
-            refusal = shapes.PublishResult(error=str(error), code=error.code, retriable=error.retriable)
-            for ordinal in ordinals:
-                self._results[ordinal] = refusal
         self._topic.meters.produce_latency.observe(perf_counter() - begun)
         return [result for result in self._results if result is not None]
 
     def _made(self) -> Iterator[Made]:
+        """Of every message what it became."""
         limit = self._topic.meta.settings.max_message_bytes
         for ordinal in range(len(self._messages)):
             try:
                 message = self._messages[ordinal]
             except TooLarge as error:
                 self._batch.refuse_one(ordinal, error)
+                yield None
                 continue
             try:
                 record = to_record(message, limit, self._batch.producer, self._batch.transaction)
             except GoQueueError as error:
                 self._batch.refuse_one(ordinal, error)
+                yield None
                 continue
             self._lanes[ordinal] = record.priority
             if record.extension is not None and record.extension.deliver_at is not None:
@@ -257,6 +256,12 @@ class _Results:
                         self._lanes[ordinal],
                         self._due.get(ordinal),
                     )
+        for reported, (ordinals, error, _) in enumerate(self._batch.refused):
+            if not reported % STEP:
+                yield
+            refusal = shapes.PublishResult(error=str(error), code=error.code, retriable=error.retriable)
+            for ordinal in ordinals:
+                self._results[ordinal] = refusal
 
 
 def to_record(message: shapes.Message, limit: int, producer: Producer | None, transaction: int | None = None) -> Record:

@@ -28,7 +28,7 @@ async def list_readers(service: Service, request: shapes.ListReaders) -> shapes.
     begin = "" if request.next is UNSET else request.next
     readers = [reader for reader in await service.broker.readers.list() if reader.name >= begin]
     shown = (shapes.ShownReader(**_fields(service, reader)) for reader in readers[: request.limit])
-    page = fit_page(shown)
+    page = await fit_page(service.turns, shown)
     return shapes.ReaderList(readers=page, next=readers[len(page)].name if len(page) < len(readers) else UNSET)
 
 

@@ -1,12 +1,13 @@
 """Records and members as JSON, and pages of a list. Of a record, text where it is text, base64 where it is not."""
 
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from goqueue.api.turns import Turns
 from goqueue.broker.attend import Row
 from goqueue.broker.coordination import View
 from goqueue.broker.poll import Polled
@@ -23,15 +24,24 @@ _NO_EXTENSION: Final = Extension()
 T = TypeVar("T", bound=shapes.Reply)
 
 
-def fit_page(shown: Iterable[T]) -> list[T]:
-    """Those that fit into one reply, and the first in any case. Each is made only when its turn comes."""
+async def fit_page(turns: Turns, shown: Iterable[T], headers_of: Callable[[T], int] = lambda _: 0) -> list[T]:
+    """Those that fit into one reply, and the first in any case. Others get their turns while they are made.
+
+    `headers_of` says how many headers one of them has.
+    """
     page: list[T] = []
-    left = limits.MAX_PAGE_BYTES
-    for each in shown:
-        left -= len(msgspec.json.encode(each))
-        if page and left < 0:
-            break
-        page.append(each)
+
+    def steps() -> Iterator[None]:
+        left, headers_left = limits.MAX_PAGE_BYTES, limits.MAX_READ_HEADERS
+        for each in shown:
+            left -= len(msgspec.json.encode(each))
+            headers_left -= headers_of(each)
+            if page and (left < 0 or headers_left < 0):
+                return
+            page.append(each)
+            yield
+
+    await turns.take(steps())
     return page
 
 

@@ -32,6 +32,9 @@ log = logs.get("http")
 _SWITCHES: Final = frozenset({"verbose", "internal", "dead_letters"})
 """Fields of a query that need no value to be true."""
 
+_SHOWN_BYTES: Final = 40
+"""Of a wrong field of a head, in a refusal."""
+
 Page = Callable[[], Awaitable[Answer]]
 
 
@@ -92,8 +95,20 @@ class HttpDoor:
         return answer
 
     def refuse(self, request: Request, error: GoQueueError) -> Answer:
+        """A request that was refused before all of it was here. It is counted like one that could not be read."""
+        meters = self._other
+        try:
+            self._access.check(request.head)
+            operation, path = self._router.match(request.head.method, request.head.path)
+        except GoQueueError:
+            pass  # it would have been refused for that; it was refused for something else first
+        else:
+            meters = self._meters[operation.name]
+            if operation.unread is not None:
+                operation.unread(self._service, path.get("topic"), error)
         answer = refused(error)
         answer.extra += self._access.grant(request.head)
+        meters.done(answer.outcome, 0.0)
         return answer
 
     async def _operate(self, operation: Operation, path: dict[str, Any], request: Request, park: Park) -> Answer:
@@ -101,6 +116,7 @@ class HttpDoor:
             if not operation.while_stopping:
                 self.broker.check()
             if operation.has_body:
+                _check_coding(request.head.fields.get(b"content-encoding", b""))
                 fields, _ = await self._bodies[operation.name].read(
                     self._service, request.body, lambda weight: request.hold(self.broker.requests.take_anyway(weight))
                 )
@@ -151,6 +167,14 @@ class HttpDoor:
             parts.append(part)
             await asyncio.sleep(0)
         return Answer(200, b"".join(parts), media=METRICS_TYPE.encode())
+
+
+def _check_coding(coding: bytes) -> None:
+    if coding.lower() not in (b"", b"identity"):
+        name = coding[:_SHOWN_BYTES].decode("latin-1")
+        raise InvalidRequest(
+            f"the body is packed (Content-Encoding: {name}), which is not understood; send it as it is"
+        )
 
 
 async def _openapi() -> Answer:

@@ -23,7 +23,7 @@ _BLANK_LINE: Final = b"\r\n\r\n"
 _READ: Final = frozenset(
     {
         b"access-control-request-headers", b"access-control-request-method", b"access-control-request-private-network",
-        b"content-length", b"expect", b"host", b"origin", b"sec-fetch-site", b"transfer-encoding",
+        b"content-encoding", b"content-length", b"expect", b"host", b"origin", b"sec-fetch-site", b"transfer-encoding",
     }
 )  # fmt: skip
 """The header fields that mean something here."""
