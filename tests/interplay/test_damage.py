@@ -265,10 +265,36 @@ def test_damage_x_numbered_publishing_a_client_goes_on_behind_it(
             (again,) = send(yard, known, 4, "next")
             assert (again.first_offset, again.duplicate) == (placed.first_offset, True)
         async with graveyard(tmp_path, clock=clock, partitions=None) as yard:
-            assert all(place.duplicate for place in send(yard, known, 0, *numbered(4), "next"))
+            with pytest.raises(OutOfSequence, match="nobody can tell any more whether it is stored"):
+                send(yard, known, 0, *numbered(4), "next")
+            (again,) = send(yard, known, 4, "next")
+            assert (again.first_offset, again.duplicate) == (placed.first_offset, True)
             assert readable(yard, TOPIC) == ["other", *left(numbered(4), {at + 1 for at in damaged}), "next"]
             (placed,) = send(yard, known, 5, "last")
             assert not placed.duplicate
+
+    run_timed(go())
+
+
+def test_damage_x_numbered_publishing_damage_of_another_is_never_answered_as_stored(tmp_path: Path) -> None:
+    """As much of another producer is damaged as this one's numbers lack; what is missing was never stored."""
+
+    async def go() -> None:
+        clock = Clock()
+        async with graveyard(tmp_path, clock=clock) as yard:
+            known = await yard.broker.init_producer()
+            other = await yard.broker.init_producer()
+            send(yard, known, 0, *numbered(2))
+            for sequence in range(3):
+                send(yard, other, sequence, f"other {sequence}")
+            files = Files(yard, TOPIC)
+        files.damage({2, 3})
+        for _ in range(2):
+            async with graveyard(tmp_path, clock=clock, partitions=None) as yard:
+                send(yard, known, 4, *numbered(2, first=4))
+                with pytest.raises(OutOfSequence, match="nobody can tell any more whether it is stored"):
+                    send(yard, known, 2, *numbered(2, first=2))
+                assert readable(yard, TOPIC) == [*numbered(2), "other 2", *numbered(2, first=4)]
 
     run_timed(go())
 
