@@ -1,5 +1,6 @@
 """Simple reads as JSON: pages that leave nothing out, times, and messages that are not text."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from goqueue.model.errors import InvalidRequest, OffsetOutOfRange, Quarantined, 
 from goqueue.model.record import Extension, Record
 from goqueue.model.settings import LogSettings
 from goqueue.storage.cleaner import clean
-from tests.support.loop import run
+from tests.support.loop import run, turns
 from tests.unit.api.services import Served, served
 from tests.unit.broker.brokers import T0, block, messages, topic_directory
 
@@ -461,6 +462,46 @@ def test_when_it_is_due_it_is_read_like_others_and_what_was_cancelled_is_not(tmp
             partition.deliveries.fire(wall=broker.clock(), now=10**15, limit=10)
             assert texts(await read(broker)) == ["late"]
             assert texts(await read(broker, include="delayed")) == ["late", "never"], "the log still has it"
+
+    run(go())
+
+
+def test_what_is_cancelled_while_a_read_waits_for_its_turn_is_not_read(tmp_path: Path) -> None:
+    """It was pending before the turn and cancelled after it: hidden both times."""
+
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=1)
+            await publish(broker, "never", delay="1h")
+            large = "x" * (limits.READ_AT_ONCE_BYTES // 2)
+            await publish(broker, large)
+            async with broker.service.turns.turn():
+                reading = asyncio.ensure_future(read(broker))
+                await turns()
+                await broker.call("cancel_delayed", topic="orders", partition=0, offset=0)
+                assert not reading.done(), "it waits for its turn"
+            assert texts(await reading) == [large]
+
+    run(go())
+
+
+def test_what_is_cleaned_while_a_read_waits_for_its_turn_is_not_read(tmp_path: Path) -> None:
+    """Of what is cleaned nobody knows any more whether it was aborted."""
+
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=1)
+            await publish(broker, "x" * limits.READ_AT_ONCE_BYTES)
+            log = broker.broker.topics.named("orders").partition(0).log
+            log.roll()
+            log.sync()
+            async with broker.service.turns.turn():
+                reading = asyncio.ensure_future(read(broker))
+                await turns()
+                log.settings = LogSettings(retention_ms=1)
+                clean(log, broker.clock.now + 10**9)
+                assert log.start_offset == 1
+            assert texts(await reading) == []
 
     run(go())
 

@@ -172,17 +172,21 @@ async def _read(
             break
         start = chunk.next_offset
         max_bytes -= len(chunk.data)
-        hidden = _hidden(partition) if request.include is UNSET else ()
-        if committed:
-            hidden = (*hidden, partition.transactions.hidden)
         async with service.turns.turn() if len(chunk.data) >= limits.READ_AT_ONCE_BYTES // 2 else nullcontext():
             decoded = codec.decode(chunk.data, verified=True)
         last = decoded[-1]
         headers_left -= sum([len(record.headers) for record in decoded])
+        # Only now, because others had their turn meanwhile. What was cleaned then may have been hidden before.
+        hidden = _hidden(partition) if request.include is UNSET else ()
+        if committed:
+            hidden = (*hidden, partition.transactions.hidden)
+        kept_from = partition.log.start_offset
         records += [
             record
             for record in decoded
-            if not record.control and not any(record.offset in offsets for offsets in hidden)
+            if record.offset >= kept_from
+            and not record.control
+            and not any(record.offset in offsets for offsets in hidden)
         ]
         topic.meters.messages_read += chunk.count
         topic.meters.bytes_read += len(chunk.data)
