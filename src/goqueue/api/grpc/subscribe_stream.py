@@ -243,7 +243,7 @@ class SubscribeStream:
 
     async def _send(self, reply: shapes.Polled) -> None:
         news = _has(reply)
-        if not reply.messages and news == self._told:
+        if not reply.messages and not reply.damage and news == self._told:
             self._received = reply.poll
             return
         assert _POLL.undo is not None
