@@ -408,6 +408,15 @@ def test_damage_x_dead_letters_a_list_and_a_redrive_say_that_they_are_not_whole(
             asked = await broker.call("start_redrive", topic=TOPIC, dry_run=True)
             assert asked["matched"] == 3 - len(damaged)
             assert [one["partition"] for one in asked["incomplete"]] == [0]
+            started = await broker.call("start_redrive", topic=TOPIC)
+            assert started["incomplete"] == asked["incomplete"]
+            if started["id"] is None:
+                return
+            shown = await broker.call("describe_redrive", redrive=started["id"])
+            assert shown["incomplete"] == asked["incomplete"]
+        async with served(tmp_path) as broker:
+            shown = await broker.call("describe_redrive", redrive=started["id"])
+            assert shown["incomplete"] == asked["incomplete"], "also in another life"
 
     run_timed(go())
 
