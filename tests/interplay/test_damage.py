@@ -6,6 +6,7 @@ A bit is flipped in records that were durable, while the broker is stopped; then
 import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -368,6 +369,39 @@ def test_damage_x_delays_where_cancels_are_not_known_nothing_delayed_is_shown_as
             assert (await call("group_offsets", group="g"))["incomplete"] == lag["incomplete"]
             await call("publish", topic="orders", value="later", delay="1h")
             assert (await call("list_delayed", topic="orders"))["messages"] == []
+
+    run(go())
+
+
+def test_damage_x_groups_a_sidecar_that_is_damaged_is_said_and_may_be_moved_away(tmp_path: Path) -> None:
+    """The partition looked healthy, and polls were empty without a word."""
+
+    async def go() -> None:
+        async def polled(call: Any) -> Any:
+            member = (await call("join_group", group="g", client_id="w", topics=["orders"]))["member_id"]
+            found = await call("poll", group="g", member_id=member, timeout=0, max_messages=4)
+            handles = [each["receipt_handle"] for each in found["messages"]]
+            if handles:
+                await call("ack", receipt_handles=handles)
+            await call("leave_group", group="g", member_id=member)
+            return found
+
+        async with rigged(tmp_path) as rig:
+            for value in numbered(10):
+                await rig.call("publish", topic="orders", value=value)
+            assert len((await polled(rig.call))["messages"]) == 4
+        damage_sidecars(tmp_path, "orders")
+        async with served(tmp_path) as broker:
+            health = await broker.call("health", verbose=True)
+            assert health["checks"]["partitions"] == "closed to groups: orders-0; describe their topics to see why"
+            described = await broker.call("describe_topic", topic="orders")
+            assert "its sidecar directory" in described["unavailable"]["0"]
+            assert (await polled(broker.call))["messages"] == []
+        (sidecar,) = (tmp_path / "logs" / "orders").rglob("sidecar")
+        sidecar.rename(tmp_path / "moved away")
+        async with served(tmp_path) as broker:
+            assert (await broker.call("health", verbose=True))["checks"]["partitions"] == "ok"
+            assert [each["value"] for each in (await polled(broker.call))["messages"]] == numbered(4)
 
     run(go())
 
