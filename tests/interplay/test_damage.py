@@ -396,12 +396,17 @@ def test_damage_x_groups_a_sidecar_that_is_damaged_is_said_and_may_be_moved_away
             assert health["checks"]["partitions"] == "closed to groups: orders-0; describe their topics to see why"
             described = await broker.call("describe_topic", topic="orders")
             assert "its sidecar directory" in described["unavailable"]["0"]
-            assert (await polled(broker.call))["messages"] == []
+            found = await polled(broker.call)
+            assert found["messages"] == []
+            assert [(each["topic"], each["partition"]) for each in found["incomplete"]] == [("orders", 0)]
+            assert "damaged" in found["incomplete"][0]["reason"]
         (sidecar,) = (tmp_path / "logs" / "orders").rglob("sidecar")
         sidecar.rename(tmp_path / "moved away")
         async with served(tmp_path) as broker:
             assert (await broker.call("health", verbose=True))["checks"]["partitions"] == "ok"
-            assert [each["value"] for each in (await polled(broker.call))["messages"]] == numbered(4)
+            found = await polled(broker.call)
+            assert [each["value"] for each in found["messages"]] == numbered(4)
+            assert "incomplete" not in found
 
     run(go())
 

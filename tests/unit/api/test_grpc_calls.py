@@ -22,6 +22,7 @@ from goqueue.api.grpc.translating import pb
 from goqueue.api.operations import BY_NAME
 from goqueue.broker.admission import Admission
 from goqueue.model import limits
+from goqueue.model.errors import DamagedState
 from tests.support.loop import run, turns
 from tests.support.patience import PATIENCE_S
 from tests.unit.api.services import Served, served
@@ -381,6 +382,30 @@ def test_a_subscriber_is_told_of_damage_that_no_message_comes_with(tmp_path: Pat
             client.requests.put_nowait(grpc.aio.EOF)
             await serving
             door.check_nothing_is_held()
+
+    run(body())
+
+
+def test_a_subscriber_is_told_what_is_closed_to_groups(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with served(tmp_path) as found:
+            await found.call("create_topic", name="orders", num_partitions=2)
+            await found.call("publish", topic="orders", value="1", partition=0)
+            found.broker.topics.named("orders").partition(1).sidecar_damage = DamagedState("it was eaten")
+            door, client = Door(found), Client()
+            serving = asyncio.ensure_future(door.subscribe(client))
+            join = {"group": "g", "client_id": "c", "topics": ["orders"]}
+            first = pb.SubscribeRequest(subscription={"join": join}, credit=5)
+            client.requests.put_nowait(first.SerializeToString())
+            while len(client.written) < 2:
+                await asyncio.sleep(0)
+            batch = pb.SubscribeReply.FromString(client.written[1]).batch
+            assert [message.offset for message in batch.messages] == [0]
+            assert [(each.topic, each.partition, each.reason) for each in batch.incomplete] == [
+                ("orders", 1, "it was eaten")
+            ]
+            client.requests.put_nowait(grpc.aio.EOF)
+            await serving
 
     run(body())
 
