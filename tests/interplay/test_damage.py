@@ -6,6 +6,7 @@ A bit is flipped in records that were durable, while the broker is stopped; then
 import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -265,10 +266,36 @@ def test_damage_x_numbered_publishing_a_client_goes_on_behind_it(
             (again,) = send(yard, known, 4, "next")
             assert (again.first_offset, again.duplicate) == (placed.first_offset, True)
         async with graveyard(tmp_path, clock=clock, partitions=None) as yard:
-            assert all(place.duplicate for place in send(yard, known, 0, *numbered(4), "next"))
+            with pytest.raises(OutOfSequence, match="nobody can tell any more whether it is stored"):
+                send(yard, known, 0, *numbered(4), "next")
+            (again,) = send(yard, known, 4, "next")
+            assert (again.first_offset, again.duplicate) == (placed.first_offset, True)
             assert readable(yard, TOPIC) == ["other", *left(numbered(4), {at + 1 for at in damaged}), "next"]
             (placed,) = send(yard, known, 5, "last")
             assert not placed.duplicate
+
+    run_timed(go())
+
+
+def test_damage_x_numbered_publishing_damage_of_another_is_never_answered_as_stored(tmp_path: Path) -> None:
+    """As much of another producer is damaged as this one's numbers lack; what is missing was never stored."""
+
+    async def go() -> None:
+        clock = Clock()
+        async with graveyard(tmp_path, clock=clock) as yard:
+            known = await yard.broker.init_producer()
+            other = await yard.broker.init_producer()
+            send(yard, known, 0, *numbered(2))
+            for sequence in range(3):
+                send(yard, other, sequence, f"other {sequence}")
+            files = Files(yard, TOPIC)
+        files.damage({2, 3})
+        for _ in range(2):
+            async with graveyard(tmp_path, clock=clock, partitions=None) as yard:
+                send(yard, known, 4, *numbered(2, first=4))
+                with pytest.raises(OutOfSequence, match="nobody can tell any more whether it is stored"):
+                    send(yard, known, 2, *numbered(2, first=2))
+                assert readable(yard, TOPIC) == [*numbered(2), "other 2", *numbered(2, first=4)]
 
     run_timed(go())
 
@@ -346,6 +373,44 @@ def test_damage_x_delays_where_cancels_are_not_known_nothing_delayed_is_shown_as
     run(go())
 
 
+def test_damage_x_groups_a_sidecar_that_is_damaged_is_said_and_may_be_moved_away(tmp_path: Path) -> None:
+    """The partition looked healthy, and polls were empty without a word."""
+
+    async def go() -> None:
+        async def polled(call: Any) -> Any:
+            member = (await call("join_group", group="g", client_id="w", topics=["orders"]))["member_id"]
+            found = await call("poll", group="g", member_id=member, timeout=0, max_messages=4)
+            handles = [each["receipt_handle"] for each in found["messages"]]
+            if handles:
+                await call("ack", receipt_handles=handles)
+            await call("leave_group", group="g", member_id=member)
+            return found
+
+        async with rigged(tmp_path) as rig:
+            for value in numbered(10):
+                await rig.call("publish", topic="orders", value=value)
+            assert len((await polled(rig.call))["messages"]) == 4
+        damage_sidecars(tmp_path, "orders")
+        async with served(tmp_path) as broker:
+            health = await broker.call("health", verbose=True)
+            assert health["checks"]["partitions"] == "closed to groups: orders-0; describe their topics to see why"
+            described = await broker.call("describe_topic", topic="orders")
+            assert "its sidecar directory" in described["unavailable"]["0"]
+            found = await polled(broker.call)
+            assert found["messages"] == []
+            assert [(each["topic"], each["partition"]) for each in found["incomplete"]] == [("orders", 0)]
+            assert "damaged" in found["incomplete"][0]["reason"]
+        (sidecar,) = (tmp_path / "logs" / "orders").rglob("sidecar")
+        sidecar.rename(tmp_path / "moved away")
+        async with served(tmp_path) as broker:
+            assert (await broker.call("health", verbose=True))["checks"]["partitions"] == "ok"
+            found = await polled(broker.call)
+            assert [each["value"] for each in found["messages"]] == numbered(4)
+            assert "incomplete" not in found
+
+    run(go())
+
+
 def test_damage_x_delays_the_cleaner_keeps_what_may_have_been_moved(tmp_path: Path) -> None:
     async def go() -> None:
         async with rigged(tmp_path) as rig:
@@ -382,6 +447,15 @@ def test_damage_x_dead_letters_a_list_and_a_redrive_say_that_they_are_not_whole(
             asked = await broker.call("start_redrive", topic=TOPIC, dry_run=True)
             assert asked["matched"] == 3 - len(damaged)
             assert [one["partition"] for one in asked["incomplete"]] == [0]
+            started = await broker.call("start_redrive", topic=TOPIC)
+            assert started["incomplete"] == asked["incomplete"]
+            if started["id"] is None:
+                return
+            shown = await broker.call("describe_redrive", redrive=started["id"])
+            assert shown["incomplete"] == asked["incomplete"]
+        async with served(tmp_path) as broker:
+            shown = await broker.call("describe_redrive", redrive=started["id"])
+            assert shown["incomplete"] == asked["incomplete"], "also in another life"
 
     run_timed(go())
 
@@ -434,6 +508,59 @@ def test_damage_x_delays_damaged_messages_may_be_delayed_ones(tmp_path: Path) ->
         async with served(tmp_path) as broker:
             listed = await broker.call("list_delayed", topic=TOPIC)
             assert (listed["count"], [one["partition"] for one in listed["incomplete"]]) == (1, [0])
-            assert listed["incomplete"][0]["reason"] == "offsets 1 to 1 are damaged"
+            assert listed["incomplete"][0]["reason"] == "offset 1 is damaged"
+            for operation, fields in (
+                ("get_delayed", {}),
+                ("cancel_delayed", {}),
+                ("move_delayed", {"delay": "2h"}),
+            ):
+                with pytest.raises(Quarantined) as caught:
+                    await broker.call(operation, topic=TOPIC, partition=0, offset=1, **fields)
+                assert (caught.value.first, caught.value.next_offset) == (1, 2)
+            cancelled = await broker.call("cancel_many_delayed", topic=TOPIC, ids=[[0, 0], [0, 1]])
+            assert (cancelled["cancelled"], cancelled["failed"]) == (1, [[0, 1]])
+            assert cancelled["incomplete"] == listed["incomplete"]
 
     run_timed(go())
+
+
+def test_damage_x_delays_the_list_that_meets_the_damage_says_so(tmp_path: Path) -> None:
+    """In a sealed segment nobody has looked into since the start: the first list said nothing."""
+
+    async def go() -> None:
+        clock = Clock()
+        async with graveyard(tmp_path, clock=clock) as yard:
+            yard.to.delay(*numbered(3), by_ms=3_600_000)
+            log = yard.partition().log
+            log.roll()
+            log.sync()
+            yard.to.delay("later", by_ms=3_600_000)
+            files = Files(yard, TOPIC)
+        async with graveyard(tmp_path, clock=clock, partitions=None):
+            pass  # what is derived from the sealed segment is written down
+        files.damage({1})
+        async with served(tmp_path) as broker:
+            for _ in range(2):
+                listed = await broker.call("list_delayed", topic=TOPIC)
+                assert [one["offset"] for one in listed["messages"]] == [0, 2, 3]
+                assert [(one["partition"], one["reason"]) for one in listed["incomplete"]] == [
+                    (0, "offset 1 is damaged")
+                ]
+
+    run_timed(go())
+
+
+def test_damage_x_delays_many_are_cancelled_beside_a_partition_that_is_damaged(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with rigged(tmp_path, 2) as rig:
+            for partition in range(2):
+                await rig.call("publish", topic="orders", value="x", delay="1h", partition=partition)
+            await rig.call("publish", topic="orders", value="cancelled", delay="1h", partition=1)
+            await rig.call("cancel_delayed", topic="orders", partition=1, offset=1)
+        damage_sidecars(tmp_path, "orders")
+        async with served(tmp_path) as broker:
+            done = await broker.call("cancel_many_delayed", topic="orders", ids=[[0, 0], [1, 0], [7, 0]])
+            assert (done["cancelled"], done["failed"]) == (1, [[1, 0], [7, 0]])
+            assert [one["partition"] for one in done["incomplete"]] == [1]
+
+    run(go())

@@ -304,12 +304,12 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     ),
     Operation(
         "get_delayed", "Look at a delayed message", "GET", ("/topics/{topic}/delayed/{partition}/{offset}",),
-        shapes.Nothing, shapes.DelayedMessage, delivery.get_delayed, refusals=(404,),
+        shapes.Nothing, shapes.DelayedMessage, delivery.get_delayed, refusals=(404, 409),
     ),
     Operation(
         "find_delayed", "Look at a delayed message of a topic with one partition",
         "GET", ("/topics/{topic}/delayed/{offset}",),
-        shapes.Nothing, shapes.DelayedMessage, delivery.find_delayed, refusals=(404,),
+        shapes.Nothing, shapes.DelayedMessage, delivery.find_delayed, refusals=(404, 409),
     ),
     Operation(
         "cancel_delayed", "Cancel a delayed message", "DELETE", ("/topics/{topic}/delayed/{partition}/{offset}",),

@@ -15,6 +15,7 @@ from goqueue.broker.topic import OpenTopic
 from goqueue.broker.topics import TopicCatalogue
 from goqueue.delivery.commands import Cancel, Move
 from goqueue.model.errors import AlreadyDelivered, Conflict, GoQueueError, OffsetOutOfRange, Quarantined, UnknownDelay
+from goqueue.model.names import show_offsets
 from goqueue.model.record import Record
 from goqueue.storage.walk import Damage
 
@@ -74,25 +75,25 @@ class DelayedMessages:
     async def list(self, topic: OpenTopic, *, skip: int, limit: int) -> DelayedPage:
         """Those that are pending, by partition and offset, and how many there are in all."""
         found: list[Delayed] = []
-        incomplete = topic.damage
-        for partition in topic.partitions:
-            damage = [each for segment in partition.log.segments for each in segment.damage or ()]
-            if damage:
-                incomplete.setdefault(partition.number, _say(damage))
+        met: dict[int, str] = {}
         count = sum(len(_decided(partition)) for partition in topic.partitions)
         for partition in topic.partitions:
             pending = _decided(partition)
             wanted = pending[skip : skip + limit - len(found)] if skip < len(pending) else BitMap64()
             skip = max(skip - len(pending), 0)
             for offset in column(wanted):
-                one = await self._look(topic, partition, offset)
-                if one is not None:
+                try:
+                    one = await self._look(topic, partition, offset)
+                except Quarantined as damage:
+                    met[partition.number] = str(damage)
+                    continue
+                if one is not None and one.state is DelayState.PENDING:  # else it was cancelled, or came due, meanwhile
                     found.append(one)
             if len(found) >= limit:
                 break
         for partition in topic.partitions:
             await self._sidecars.safe(partition)
-        return DelayedPage(found, count, incomplete)
+        return DelayedPage(found, count, met | damage_of(topic))  # what was read for this is among it
 
     async def get(self, topic: OpenTopic, number: int, offset: int) -> Delayed:
         partition = topic.partition(number)
@@ -103,7 +104,7 @@ class DelayedMessages:
         return one
 
     async def _look(self, topic: OpenTopic, partition: Partition, offset: int) -> Delayed | None:
-        """None when there is no such message, or it was never delayed."""
+        """None when there is no such message, or it was never delayed. Quarantined when it cannot be read."""
         if not partition.log.start_offset <= offset < partition.log.end_offset:
             return None
         if offset in partition.unknown_delays and partition.sidecar_damage is not None:
@@ -113,7 +114,7 @@ class DelayedMessages:
             return None
         try:
             chunk = await self._reader.read(partition, offset, max_bytes=1, max_count=1, to_offset=offset + 1)
-        except (OffsetOutOfRange, Quarantined):
+        except OffsetOutOfRange:
             return None
         records = codec.decode(chunk.data, verified=True)
         extension = records[0].extension if records else None
@@ -151,7 +152,7 @@ class DelayedMessages:
         raise _too_late(one)
 
     async def cancel_all(self, topic: OpenTopic, ids: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
-        """Those of them that are not pending, and were left alone. What is cancelled never fires."""
+        """Those that are not known to be pending, and were left alone. What is cancelled never fires."""
         by_partition: dict[int, BitMap64] = {}
         for number, offset in ids:
             by_partition.setdefault(number, BitMap64()).add(offset)
@@ -160,6 +161,8 @@ class DelayedMessages:
         for number, offsets in by_partition.items():
             try:
                 partition = topic.partition(number)
+                if partition.sidecar_damage is not None:
+                    raise partition.sidecar_damage.with_traceback(None)
             except GoQueueError:
                 failed |= {(number, offset) for offset in column(offsets)}
                 continue
@@ -186,11 +189,22 @@ class DelayedMessages:
         return await self.get(topic, number, offset)
 
 
+def damage_of(topic: OpenTopic) -> dict[int, str]:
+    """Partitions in which there may be delayed messages that nobody knows of, as far as somebody met that, and why."""
+    found = topic.damage
+    for partition in topic.partitions:
+        ranges = [each for segment in partition.log.segments for each in segment.damage or ()]
+        if ranges:
+            found.setdefault(partition.number, _say(ranges))
+    return found
+
+
 def _say(damage: Sequence[Damage]) -> str:
     """Which messages cannot be read: they may be delayed ones."""
-    ranges = [f"{each.first} to {each.next_offset - 1}" for each in damage[:_SAID]]
+    ranges = ", ".join([show_offsets(each.first, each.next_offset) for each in damage[:_SAID]])
     more = "" if len(damage) <= _SAID else f" and {len(damage) - _SAID} more ranges"
-    return f"offsets {', '.join(ranges)}{more} are damaged"
+    is_one = len(damage) == 1 and damage[0].next_offset == damage[0].first + 1
+    return f"{ranges}{more} {'is' if is_one else 'are'} damaged"
 
 
 def _decided(partition: Partition) -> BitMap64:

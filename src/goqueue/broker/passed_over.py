@@ -45,7 +45,8 @@ def pass_over(group: Group, partition: Partition, damage: Quarantined) -> None:
 
 
 def tell(group: Group, member: Member, number: int) -> None:
-    """The member is told with the answer to this poll; once more if that does not arrive."""
+    """The member is told with the answer to this poll; once more if that does not arrive. When it goes before it says
+    that it heard, the next member is told."""
     if group.damage:
         member.damage = (*member.damage, *group.damage)
         member.version += 1

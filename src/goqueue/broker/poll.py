@@ -50,6 +50,9 @@ class Polled(msgspec.Struct, frozen=True):
     rows: list[Row]
     damage: tuple[DamagedRange, ...] = ()
     """What its group passed over, and nobody was told of yet."""
+    incomplete: dict[str, dict[int, str]] = {}
+    """By topic: the member's partitions from which nobody is delivered anything, because what groups did there is
+    damaged, and why."""
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -288,6 +291,7 @@ class Poller:
         await self._coordination.sure(group)
         self._check_there(turn)
         places = self._places(group, member)
+        incomplete = _closed(places)
         taking = _Taking(min(max_messages, self._credit(group, member, places, max_messages)), max_bytes)
         places = [place for place in places if not place.is_revoking]
         first = member.turn % len(places) if places else 0
@@ -320,7 +324,7 @@ class Poller:
             member.answered = turn.number
         tell(group, member, turn.number)
         view = self._coordination.view(group, member, known_version)
-        return Polled(group, turn.number, view, taking.rows, member.damage)
+        return Polled(group, turn.number, view, taking.rows, member.damage, incomplete)
 
     def _starving(self, member: Member, entries: list[_Entry]) -> list[_Entry]:
         """Partitions that were left out for long, because others had something critical: they come first now."""
@@ -428,6 +432,15 @@ class Poller:
             if positions.get(partition) == position:  # else something was given back meanwhile: once more
                 del positions[partition]
         self._given_back.pop(group.number, None)
+
+
+def _closed(places: list[_Place]) -> dict[str, dict[int, str]]:
+    found: dict[str, dict[int, str]] = {}
+    for place in places:
+        if place.partition.sidecar_damage is not None:
+            reasons = found.setdefault(place.topic.meta.name, {})
+            reasons[place.partition.number] = str(place.partition.sidecar_damage)
+    return found
 
 
 def _is_urgent(group: Group, partition: Partition) -> bool:

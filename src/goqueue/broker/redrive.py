@@ -46,6 +46,8 @@ from goqueue.telemetry import logs
 
 log = logs.get("redrive")
 
+_MOST_REASON: Final = 500
+"""Characters that are kept of why a partition is damaged."""
 _RETRY_S: Final = 1.0
 _BATCHES_PER_S: Final = 10
 """Of a redrive with a rate, at most: slow ones take few letters at a time rather than many at once and a long rest."""
@@ -166,6 +168,7 @@ class RedriveRunner:
             started_ms=self._clock(),
             filter=wanted,
             rate=rate,
+            incomplete={number: reason[:_MOST_REASON] for number, reason in incomplete.items()},
         )
         outcome = self._jobs.submit(self.machine, StartRedrive(plan))
         if outcome.refusal is None:

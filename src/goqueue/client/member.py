@@ -37,6 +37,14 @@ class Missed(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class Closed(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition that groups are delivered nothing from: what they did there is damaged."""
+
+    topic: str
+    partition: int
+    reason: str
+
+
 class News(msgspec.Struct, frozen=True, kw_only=True):
     """What a member has, and what it is to give up: finish, commit, and poll."""
 
@@ -48,6 +56,7 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
     topics: dict[str, str] = {}
     damage: list[Missed] = []
     """What the group passed over, and nobody was told of before."""
+    incomplete: list[Closed] = []
 
 
 _DECODER: Final = msgspec.json.Decoder(News)

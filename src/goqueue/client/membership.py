@@ -26,6 +26,7 @@ from goqueue.client.messages import Row
 from goqueue.client.settling import SettleQueue
 from goqueue.client.stock import Stock
 from goqueue.model.errors import GoQueueError, InvalidRequest, ProtocolError, UnknownGroup, UnknownMember, UnknownTopic
+from goqueue.model.names import partition_name
 
 log = logging.getLogger("goqueue.client")
 
@@ -308,6 +309,10 @@ class Membership:
                 self._on_missed(missed)
             except Exception:
                 log.exception("what was told of damaged messages broke")
+        for closed in news.incomplete:
+            if heard is None or closed not in heard.incomplete:
+                name = partition_name(closed.topic, closed.partition)
+                log.warning("nothing comes from %s until it is repaired on the broker: %s", name, closed.reason)
         given_up = {*news.revoke}
         kept = [name for name in news.assigned_partitions if name not in given_up]
         had, have = {*self.assigned}, {*kept}

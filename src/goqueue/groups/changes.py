@@ -13,6 +13,7 @@ import msgspec
 
 from goqueue.groups.group import Group, Member, Ownership, Part
 from goqueue.groups.records import MemberJoined, MemberLeft, MemberReplaced, Parts, PartsRestored, Reassigned, Renewed
+from goqueue.model import limits
 
 
 def begin_life(group: Group, now: int) -> None:
@@ -44,6 +45,7 @@ def replace(group: Group, event: MemberReplaced, now: int) -> None:
     """The place in the order stays, the partitions stay; the epochs are new: what was delivered is not settled."""
     group.generation += 1
     old = group.members[event.member_id]
+    _tell_another(group, old)
     new = Member(msgspec.structs.replace(old.joined, member_id=event.new_id, replaced_id=event.member_id), now)
     new.owned, old.owned = old.owned, {}
     members = [new if member is old else member for member in group.members.values()]
@@ -59,8 +61,15 @@ def replace(group: Group, event: MemberReplaced, now: int) -> None:
 def leave(group: Group, event: MemberLeft) -> None:
     """What it owned was released before."""
     member = group.members.pop(event.member_id)
+    _tell_another(group, member)
     if member.joined.instance_id is not None:
         del group.by_instance[member.joined.instance_id]
+
+
+def _tell_another(group: Group, member: Member) -> None:
+    """Give back the damage that a member which goes was told of, without having said that it heard."""
+    group.damage = [*member.damage, *group.damage][-limits.DAMAGE_TOLD :]
+    member.damage = ()
 
 
 # --- ownership

@@ -34,6 +34,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     filter: LetterFilter = LetterFilter()
     rate: float | None = None
     """Letters per second, at most."""
+    incomplete: dict[int, str] = msgspec.field(default_factory=dict)
+    """By partition of the dead-letter topic: why letters there may match, and stay."""
 
 
 class Batch(msgspec.Struct, frozen=True):

@@ -306,7 +306,7 @@ class DamagedData(GoQueueError):
 class Quarantined(DamagedData):
     """Offsets `first` up to `next_offset` (not included) cannot be read; reading goes on at `next_offset`.
 
-    A reader of the client says of which `topic` and `partition` they are.
+    A reader of the client says of which `topic` and `partition` they are, and so does a read of all partitions.
     """
 
     code = "quarantined"
@@ -332,7 +332,8 @@ class Quarantined(DamagedData):
 
     @property
     def details(self) -> dict[str, Any]:
-        return {"first": self.first, "next_offset": self.next_offset, "reason": self.reason}
+        found: dict[str, Any] = {"first": self.first, "next_offset": self.next_offset, "reason": self.reason}
+        return found if self.partition is None else {**found, "partition": self.partition}
 
 
 class DamagedState(DamagedData):

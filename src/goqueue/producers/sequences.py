@@ -10,11 +10,12 @@ log is truncated. Clients' producers and the broker's own are kept apart, each i
 longest idle first: work of the broker never makes it forget a client.
 
 Records that are damaged tell nothing of their producers. The table knows where they lay (`lose`). A producer that goes
-on behind a gap that has room in the damage after its last run is believed: what is missing was stored and answered, and
-cannot be read any more. Where all that is damaged between two of its runs is exactly what is missing, it was that: then
-it is known where it lay, and what comes again is recognised. The broker's own producers publish in order and have
-written down what they publish: of them whatever lies ahead is new, and whatever lies behind was published, also when it
-is not known where.
+on behind a gap that has room in the damage after its last run is believed: what is missing may have been stored and
+answered, and cannot be read any more. Damage is never taken for messages of a client: it may be another producer's, and
+what the gap lacks may be on its way still. What comes again from before such a gap is refused. The broker's own
+producers publish in order and have written down what they publish: of them whatever lies ahead is new, and whatever
+lies behind was published, also when it is not known where. Where all that is damaged between two of their runs is
+exactly what is missing, it was that.
 
 It knows no clock, no disk and no message. To change the bytes: raise `VERSION`, read the old version too, add
 golden bytes, `docs/internals/producers.md`.
@@ -113,17 +114,31 @@ class ProducerTable:
             return _ALL_NEW
         try:
             return _look_back(producer, count, state)
-        except OutOfSequence:
+        except OutOfSequence as refusal:
             missing = 0 if state is None else self._missing(producer, state)
-            if not missing:
-                raise
-            return Verdict((), missing)
+            if missing:
+                return Verdict((), missing)
+            if state is not None and self._may_be_damaged(producer, state):
+                raise OutOfSequence(
+                    f"producer {producer.producer_id} repeats sequence {producer.sequence}, from before messages that "
+                    "are damaged: nobody can tell any more whether it is stored; look before you publish it under "
+                    f"another number; {refusal.expected} comes next",
+                    expected=refusal.expected,
+                ) from None
+            raise
 
     def _missing(self, producer: Producer, state: _State) -> int:
         """How many sequences this producer left out, when damage behind its last run explains it; 0 when not."""
         epoch, following, _, runs = state
         gap = producer.sequence if producer.producer_epoch > epoch else (producer.sequence - following) & LAST_SEQUENCE
         return gap if 0 < gap <= _total(self._lost_behind(runs)) else 0
+
+    def _may_be_damaged(self, producer: Producer, state: _State) -> bool:
+        """Whether a sequence from before the runs that are remembered may lie in damage before them."""
+        epoch, following, _, runs = state
+        ahead = (producer.sequence - following) & LAST_SEQUENCE
+        first_offset = runs[0][0]
+        return producer.producer_epoch == epoch and ahead >= _AHEAD and any(lost < first_offset for lost in self._lost)
 
     def _lost_behind(self, runs: _Runs, before: int = limits.MAX_OFFSET) -> _Runs:
         """Where damage lies behind the last of these runs, before an offset."""
@@ -165,7 +180,7 @@ class ProducerTable:
                 gap = (sequence - state[1]) & LAST_SEQUENCE
                 if not gap:
                     runs = state[3]
-                elif _total(lost := self._lost_behind(state[3], offset)) == gap:
+                elif producer_id >= limits.OWN_PRODUCERS and _total(lost := self._lost_behind(state[3], offset)) == gap:
                     runs = state[3]
                     for run in lost:
                         runs = _extended(runs, run)

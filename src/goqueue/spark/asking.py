@@ -64,8 +64,13 @@ def survey(client: Client, subscription: Subscription, isolation: Isolation, *, 
             if missing or subscription.pattern is not None:  # it was there a moment ago
                 continue
             raise
-        if described.get("unavailable"):
-            raise InvalidRequest(f"partitions of {name} could not be opened by the broker: {described['unavailable']}")
+        closed = {
+            number: reason  # one that has offsets is closed to groups only
+            for number, reason in (described.get("unavailable") or {}).items()
+            if number not in described["partition_offsets"]
+        }
+        if closed:
+            raise InvalidRequest(f"partitions of {name} could not be opened by the broker: {closed}")
         offsets = {int(number): each for number, each in described["partition_offsets"].items()}
         if subscription.partitions is not None:
             for number in subscription.partitions[name]:

@@ -23,6 +23,7 @@ from goqueue.api.grpc.translating import pb
 from goqueue.api.operations import BY_NAME
 from goqueue.broker.admission import Admission
 from goqueue.model import limits
+from goqueue.model.errors import DamagedState
 from tests.support.loop import run, turns
 from tests.support.patience import PATIENCE_S
 from tests.unit.api.services import Served, served
@@ -348,6 +349,64 @@ def test_a_subscriber_that_does_not_read_holds_one_batch_at_most(tmp_path: Path)
             door.check_nothing_is_held()
             polled = await door.poll(Client(), member)
             assert [message.offset for message in polled.messages] == list(range(50))
+
+    run(body())
+
+
+def test_a_subscriber_is_told_of_damage_that_no_message_comes_with(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with served(tmp_path) as found:
+            await found.call("create_topic", name="orders", num_partitions=1, fsync="every")
+            await found.call("publish", topic="orders", value="to be damaged", acks="all")
+            (path,) = tmp_path.glob("logs/orders/*/0/*.log")
+        data = bytearray(path.read_bytes())
+        data[data.index(b"to be damaged")] ^= 1
+        path.write_bytes(data)
+        async with served(tmp_path) as found:
+            door, client = Door(found), Client()
+            serving = asyncio.ensure_future(door.subscribe(client))
+            join = {"group": "g", "client_id": "c", "topics": ["orders"]}
+            first = pb.SubscribeRequest(subscription={"join": join}, credit=5)
+            client.requests.put_nowait(first.SerializeToString())
+            damage: list[Any] = []
+            async with asyncio.timeout(PATIENCE_S):
+                while not damage:
+                    await asyncio.sleep(0)
+                    replies = [pb.SubscribeReply.FromString(data) for data in client.written]
+                    damage = [each for reply in replies for each in reply.batch.damage]
+            assert [(each.topic, each.partition, each.first, each.next_offset) for each in damage] == [
+                ("orders", 0, 0, 1)
+            ]
+            written = len(client.written)
+            await turns(200)
+            assert len(client.written) == written, "once"
+            client.requests.put_nowait(grpc.aio.EOF)
+            await serving
+            door.check_nothing_is_held()
+
+    run(body())
+
+
+def test_a_subscriber_is_told_what_is_closed_to_groups(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with served(tmp_path) as found:
+            await found.call("create_topic", name="orders", num_partitions=2)
+            await found.call("publish", topic="orders", value="1", partition=0)
+            found.broker.topics.named("orders").partition(1).sidecar_damage = DamagedState("it was eaten")
+            door, client = Door(found), Client()
+            serving = asyncio.ensure_future(door.subscribe(client))
+            join = {"group": "g", "client_id": "c", "topics": ["orders"]}
+            first = pb.SubscribeRequest(subscription={"join": join}, credit=5)
+            client.requests.put_nowait(first.SerializeToString())
+            while len(client.written) < 2:
+                await asyncio.sleep(0)
+            batch = pb.SubscribeReply.FromString(client.written[1]).batch
+            assert [message.offset for message in batch.messages] == [0]
+            assert [(each.topic, each.partition, each.reason) for each in batch.incomplete] == [
+                ("orders", 1, "it was eaten")
+            ]
+            client.requests.put_nowait(grpc.aio.EOF)
+            await serving
 
     run(body())
 

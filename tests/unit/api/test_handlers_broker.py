@@ -4,7 +4,10 @@ import errno
 import gc
 from pathlib import Path
 
+import pytest
+
 from goqueue import __version__, codec
+from goqueue.model import limits
 from goqueue.model.errors import DamagedState, StorageFailed
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.loop import run
@@ -38,6 +41,29 @@ def test_checks_say_what_is_wrong(tmp_path: Path) -> None:
                 "partitions": "1 cannot be opened; describe their topics to see why",
                 "in_flight": "ok",
             }
+
+    run(go())
+
+
+def test_a_partition_that_is_closed_to_groups_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=3)
+            topic = broker.broker.topics.named("orders")
+            topic.partition(1).sidecar_damage = DamagedState("x")
+
+            async def said() -> str:
+                found: str = (await broker.call("health", verbose=True))["checks"]["partitions"]
+                return found
+
+            assert await said() == "closed to groups: orders-1; describe their topics to see why"
+            described = await broker.call("describe_topic", topic="orders")
+            assert list(described["unavailable"]) == ["1"]
+            assert described["unavailable"]["1"].startswith("closed to groups: x; ")
+            assert list(described["partition_offsets"]) == ["0", "1", "2"], "it is read and published to"
+            monkeypatch.setattr(limits, "HEALTH_NAMES", 1)
+            topic.partition(2).sidecar_damage = DamagedState("y")
+            assert await said() == "closed to groups: orders-1 and 1 more; describe their topics to see why"
 
     run(go())
 

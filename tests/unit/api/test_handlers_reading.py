@@ -1,5 +1,6 @@
 """Simple reads as JSON: pages that leave nothing out, times, and messages that are not text."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from goqueue.model.errors import InvalidRequest, OffsetOutOfRange, Quarantined, 
 from goqueue.model.record import Extension, Record
 from goqueue.model.settings import LogSettings
 from goqueue.storage.cleaner import clean
-from tests.support.loop import run
+from goqueue.wire.failures import pack_error, unpack_error
+from tests.support.loop import run, turns
 from tests.unit.api.services import Served, served
 from tests.unit.broker.brokers import T0, block, messages, topic_directory
 
@@ -209,10 +211,40 @@ def test_what_lies_before_damage_is_given_out_and_then_the_damage_is_met(tmp_pat
             segment.write_bytes(data)
             reply = await read(broker)
             assert (texts(reply), reply["next_offset"]) == (["0", "1"], 2)
+            ((partition, reason),) = [(each["partition"], each["reason"]) for each in reply["incomplete"]]
+            assert (partition, reason[:20]) == (0, "offset 2 is damaged "), "it says why it ends there"
             with pytest.raises(Quarantined) as caught:
                 await read(broker, offset=2)
+            assert "incomplete" not in await read(broker, limit=1), "it ends before that"
             reply = await read(broker, offset=caught.value.details["next_offset"])
             assert texts(reply) == ["3", "4", "5"]
+            assert "incomplete" not in reply
+
+    run(go())
+
+
+def test_a_read_of_all_partitions_says_which_one_is_damaged_and_how_to_go_on(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=2)
+            fill(broker, 2)
+            fill(broker, 4, partition=1, per_segment=2)
+            topic = broker.broker.topics.named("orders")
+            segment = topic_directory(tmp_path, topic) / "1" / f"{2:020d}.log"
+            data = bytearray(segment.read_bytes())
+            data[len(messages("0")) - 1] ^= 1
+            segment.write_bytes(data)
+            reply = await broker.call("read_topic", topic="orders")
+            assert (texts(reply), reply["next_offsets"]) == (["0", "0", "1", "1"], {"0": 2, "1": 2})
+            assert [each["partition"] for each in reply["incomplete"]] == [1]
+            reply = await broker.call("read_topic", topic="orders", limit=2)
+            assert (texts(reply), "incomplete" in reply) == (["0", "0"], False), "it ends before that"
+            with pytest.raises(Quarantined) as caught:
+                await broker.call("read_topic", topic="orders", from_time=str(T0 + 2000))
+            assert caught.value.details["partition"] == 1
+            assert "/topics/orders/partitions/1/messages?offset=3" in str(caught.value)
+            assert unpack_error(memoryview(pack_error(caught.value))).details["next_offset"] == 3
+            assert texts(await read(broker, partition=1, offset=3)) == ["3"]
 
     run(go())
 
@@ -461,6 +493,46 @@ def test_when_it_is_due_it_is_read_like_others_and_what_was_cancelled_is_not(tmp
             partition.deliveries.fire(wall=broker.clock(), now=10**15, limit=10)
             assert texts(await read(broker)) == ["late"]
             assert texts(await read(broker, include="delayed")) == ["late", "never"], "the log still has it"
+
+    run(go())
+
+
+def test_what_is_cancelled_while_a_read_waits_for_its_turn_is_not_read(tmp_path: Path) -> None:
+    """It was pending before the turn and cancelled after it: hidden both times."""
+
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=1)
+            await publish(broker, "never", delay="1h")
+            large = "x" * (limits.READ_AT_ONCE_BYTES // 2)
+            await publish(broker, large)
+            async with broker.service.turns.turn():
+                reading = asyncio.ensure_future(read(broker))
+                await turns()
+                await broker.call("cancel_delayed", topic="orders", partition=0, offset=0)
+                assert not reading.done(), "it waits for its turn"
+            assert texts(await reading) == [large]
+
+    run(go())
+
+
+def test_what_is_cleaned_while_a_read_waits_for_its_turn_is_not_read(tmp_path: Path) -> None:
+    """Of what is cleaned nobody knows any more whether it was aborted."""
+
+    async def go() -> None:
+        async with served(tmp_path) as broker:
+            await broker.call("create_topic", name="orders", num_partitions=1)
+            await publish(broker, "x" * limits.READ_AT_ONCE_BYTES)
+            log = broker.broker.topics.named("orders").partition(0).log
+            log.roll()
+            log.sync()
+            async with broker.service.turns.turn():
+                reading = asyncio.ensure_future(read(broker))
+                await turns()
+                log.settings = LogSettings(retention_ms=1)
+                clean(log, broker.clock.now + 10**9)
+                assert log.start_offset == 1
+            assert texts(await reading) == []
 
     run(go())
 

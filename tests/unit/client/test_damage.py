@@ -10,6 +10,7 @@ import pytest
 import goqueue
 from goqueue.client.consumer import AsyncConsumer
 from goqueue.client.member import Member, Missed
+from goqueue.model.errors import DamagedState
 from goqueue.model.groups import Mode
 from tests.support.loop import run
 from tests.unit.client.test_reader import Stage, damage, numbers, staged
@@ -110,6 +111,23 @@ def test_the_log_of_a_program_says_it_if_nobody_listens_and_a_listener_that_brea
         expected = f"messages of orders-0 are damaged, at offset {damaged} ("
         assert len([each for each in said if expected in each and "group billing goes on" in each]) == 1
         assert "what was told of damaged messages broke" in said
+
+    run(go())
+
+
+def test_a_consumer_says_once_that_a_partition_of_its_own_is_closed_to_groups(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def go() -> None:
+        async with staged(tmp_path, partitions=2) as stage:
+            partition = stage.server.broker.topics.named("orders").partition(1)
+            partition.sidecar_damage = DamagedState("it was eaten")
+            async with stage.client.consumer("billing", ["orders"]) as consumer:
+                for _ in range(3):
+                    await stage.publish("more")
+                    await drain(consumer, 1)
+        said = [record.getMessage() for record in caplog.records if "nothing comes from" in record.getMessage()]
+        assert said == ["nothing comes from orders-1 until it is repaired on the broker: it was eaten"]
 
     run(go())
 

@@ -36,6 +36,8 @@ FILTERED = msgspec.structs.replace(
     rate=2.5,
 )
 
+INCOMPLETE = msgspec.structs.replace(PLAN, incomplete={0: "offset 5 is damaged"})
+
 # What is in a log one day must be readable for good: a line may be added here, never changed.
 GOLDEN: dict[bytes, Event] = {
     b'{"type":"redrive_started","plan":{"redrive_id":"00d1","topic":"orders","dlq_id":7,"target":"orders",'
@@ -81,6 +83,9 @@ GOLDEN: dict[bytes, Event] = {
     b'"started_ms":1700000000000},"state":"cancelled","finished_ms":1700000300000}}': RedriveRestored(
         redrive=Redrive(plan=PLAN, state=RedriveState.CANCELLED, finished_ms=1_700_000_300_000)
     ),
+    b'{"type":"redrive_started","plan":{"redrive_id":"00d1","topic":"orders","dlq_id":7,"target":"orders",'
+    b'"target_id":18364758544493064720,"target_partitions":3,"ends":{"0":41,"2":7},"matched":5,'
+    b'"started_ms":1700000000000,"incomplete":{"0":"offset 5 is damaged"}}}': RedriveStarted(plan=INCOMPLETE),
 }
 
 

@@ -405,19 +405,25 @@ def test_a_new_epoch_may_have_begun_in_the_damage() -> None:
         ask(found, 3, 1, epoch=1)
 
 
-def test_what_is_damaged_between_two_runs_and_fills_the_gap_is_recognised_when_it_comes_again() -> None:
-    found = damaged(table(run(0, 0, 2)), (2, 3), (5, 6))
+@pytest.mark.parametrize("ranges", [[(2, 4)], [(2, 3), (5, 6)], [(2, 6)]], ids=["all of it", "in two parts", "more"])
+def test_damage_that_fills_the_gap_of_a_client_is_never_answered_as_its_messages(ranges: list[tuple[int, int]]) -> None:
+    """The gap is believed; but the damage may be another producer's, and what is missing may never have arrived."""
+    found = damaged(table(run(0, 0, 2)), *ranges)
+    assert found.check(Producer(1, 0, 4), 2).missing == 2
     found.add(run(4, 7, 2))
-    assert ask(found, 0, 6) == [(0, 3), (5, 1), (7, 2)]
+    assert ask(found, 4, 2) == [(7, 2)]
+    for sequence in (0, 2, 3):
+        with pytest.raises(OutOfSequence, match="nobody can tell any more whether it is stored") as refused:
+            ask(found, sequence, 1)
+        assert refused.value.expected == 6
+        assert not refused.value.retriable
 
 
-def test_damage_that_may_be_somebody_elses_is_nobodys() -> None:
-    """The gap is believed; but nobody can say that what is missing was stored, if it comes after all."""
-    found = damaged(table(run(0, 0, 2)), (2, 4))
-    found.add(run(3, 4, 2))
-    assert ask(found, 3, 2) == [(4, 2)]
-    with pytest.raises(OutOfSequence, match="too long ago"):
-        ask(found, 2, 1)
+def test_what_is_damaged_between_two_runs_of_the_brokers_own_and_fills_the_gap_is_recognised() -> None:
+    own = limits.OWN_PRODUCERS
+    found = damaged(table(run(0, 0, 2, producer=own)), (2, 3), (5, 6))
+    found.add(run(4, 7, 2, producer=own))
+    assert ask(found, 0, 6, producer=own) == [(0, 3), (5, 1), (7, 2)]
 
 
 def test_the_brokers_own_producers_go_on_behind_any_gap() -> None:

@@ -20,7 +20,7 @@ from goqueue.wire.blocks import FetchReply, FetchRequest, PublishReply, PublishR
 from goqueue.wire.frames import Welcome
 from goqueue.wire.polls import PollReply, PollRequest, Row
 from goqueue.wire.settles import Action, Claim, SettleRequest, Writer
-from goqueue.wire.shapes import DamagedRange, MemberNews
+from goqueue.wire.shapes import DamagedRange, Incomplete, MemberNews
 
 PAGE = (Path(__file__).parents[3] / "docs/internals/wire.md").read_text(encoding="utf-8")
 
@@ -102,6 +102,7 @@ def test_the_fields_of_the_news_are_those_of_the_code() -> None:
         "object": dict[str, str],
     }
     kinds["ranges"] = list[DamagedRange] | UnsetType
+    kinds["closed"] = list[Incomplete] | UnsetType
     found = re.findall(r"^\| ([a-z_]+) \| (\w+) \| (.*) \|$", section("News"), re.MULTILINE)
     shown = {name: kinds[kind] for name, kind, _ in found if kind in kinds}
     fields = {field.name: field.type for field in msgspec.structs.fields(MemberNews)}

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import grpc
 import msgspec
 from google.protobuf.message import DecodeError
+from msgspec import UNSET, UnsetType
 
 from goqueue.api.grpc.caller import Caller
 from goqueue.api.grpc.calls import DOOR, count
@@ -67,6 +68,8 @@ class SubscribeStream:
         """For the request that is being done."""
         self._told: tuple[Any, ...] = ()
         """What the member was last told that it has."""
+        self._incomplete: list[shapes.Incomplete] | UnsetType = UNSET
+        """What it was last told is closed to groups."""
         self._idle = False
         """Whether the pump waits, and holds nothing."""
         self._room = NOTHING
@@ -250,7 +253,8 @@ class SubscribeStream:
 
     async def _send(self, reply: shapes.Polled) -> None:
         news = _has(reply)
-        if not reply.messages and news == self._told:
+        is_old = news == self._told and reply.incomplete == self._incomplete
+        if not reply.messages and not reply.damage and is_old:
             self._received = reply.poll
             return
         assert _POLL.undo is not None
@@ -266,7 +270,7 @@ class SubscribeStream:
             self._credit += len(reply.messages)
             _POLL.undo(self._service, reply)
             raise
-        self._received, self._told = reply.poll, news
+        self._received, self._told, self._incomplete = reply.poll, news, reply.incomplete
 
     async def _tell(self, reply: shapes.MemberReply) -> None:
         await self._write(pb.SubscribeReply(member=write_reply(reply)))

@@ -42,6 +42,14 @@ def _partitions(service: Service) -> str:
     problems = []
     if closed:
         problems.append(f"{closed} cannot be opened; describe their topics to see why")
+    without_groups = [
+        partition_name(topic.meta.name, part.number)
+        for topic in catalogue.by_id.values()
+        for part in topic.partitions
+        if part.sidecar_damage is not None
+    ]
+    if without_groups:
+        problems.append(f"closed to groups: {_named(without_groups)}; describe their topics to see why")
     damaged = [
         f"{partition_name(topic.meta.name, part.number)} {show_offsets(damage.first, damage.next_offset)}"
         for topic in catalogue.by_id.values()
@@ -50,12 +58,15 @@ def _partitions(service: Service) -> str:
         for damage in segment.damage or ()
     ]
     if damaged:
-        more = len(damaged) - limits.HEALTH_NAMES
-        named = ", ".join(damaged[: limits.HEALTH_NAMES]) + (f" and {more} more" if more > 0 else "")
-        problems.append(f"damaged: {named}; goqueue log verify looks for more")
+        problems.append(f"damaged: {_named(damaged)}; goqueue log verify looks for more")
     if catalogue.lagging:
         problems.append(f"{len(catalogue.lagging)} topics wait to be opened")
     return "; ".join(problems) or "ok"
+
+
+def _named(found: list[str]) -> str:
+    more = len(found) - limits.HEALTH_NAMES
+    return ", ".join(found[: limits.HEALTH_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _in_flight(service: Service) -> str:

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 from goqueue.api.handlers.showing import show_incomplete
 from goqueue.api.service import Service
 from goqueue.api.turns import in_turns
-from goqueue.broker.delayed import Delayed
+from goqueue.broker.delayed import Delayed, damage_of
 from goqueue.broker.settle import Fate
 from goqueue.delivery.handles import Handle
 from goqueue.model import limits
@@ -210,8 +210,15 @@ async def move_delayed(
 
 async def cancel_many_delayed(service: Service, request: shapes.CancelDelayed, topic: str) -> shapes.DelaysCancelled:
     ids = set(request.ids)
-    failed = await service.broker.delayed.cancel_all(service.broker.topics.named(topic), ids)
-    return shapes.DelaysCancelled(cancelled=len(ids) - len(failed), failed=[list(each) for each in sorted(failed)])
+    opened = service.broker.topics.named(topic)
+    failed = await service.broker.delayed.cancel_all(opened, ids)
+    concerned = {number for number, _ in failed}
+    damage = {number: reason for number, reason in damage_of(opened).items() if number in concerned}
+    return shapes.DelaysCancelled(
+        cancelled=len(ids) - len(failed),
+        failed=[list(each) for each in sorted(failed)],
+        incomplete=show_incomplete(damage),
+    )
 
 
 def _show(delayed: Delayed) -> shapes.DelayedMessage:

@@ -107,6 +107,7 @@ async def poll(service: Service, request: shapes.Poll, group: str, parked: Turn)
         assigned_partitions=view.assigned,
         revoke=view.revoke,
         damage=show_damage(polled.damage),
+        incomplete=show_incomplete_topics(polled.incomplete),
     )
 
 

@@ -293,6 +293,7 @@ def _show_redrive(service: Service, redrive: Redrive) -> shapes.ShownRedrive:
         started=show_time(plan.started_ms),
         finished=UNSET if redrive.finished_ms is None else show_time(redrive.finished_ms),
         error=UNSET if redrive.error is None else redrive.error,
+        incomplete=show_incomplete(plan.incomplete),
     )
 
 

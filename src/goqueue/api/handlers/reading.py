@@ -33,6 +33,8 @@ class _Found(NamedTuple):
     next_offset: int
     cut_after: Record | None
     """The last record that was looked at, also if it is hidden, when the page ended before the records did."""
+    damage: Quarantined | None
+    """What begins at `next_offset`, when the page ended because of it."""
 
 
 async def read_partition(
@@ -44,7 +46,7 @@ async def read_partition(
     return shapes.Messages(
         messages=await _shown(service, topic, rows),
         next_offset=found.next_offset,
-        incomplete=show_incomplete(_unknown(opened, request, partition)),
+        incomplete=show_incomplete(_damage_before(partition, found) | _unknown(opened, request, partition)),
     )
 
 
@@ -60,7 +62,11 @@ async def read_topic(service: Service, request: shapes.ReadPartition, topic: str
     page = _Page(request)
     share = max(request.max_bytes // count, 1)
     for number in range(count):
-        page.add(number, await _read(service, opened, opened.partition(number), request, share))
+        try:
+            found = await _read(service, opened, opened.partition(number), request, share)
+        except Quarantined as damage:
+            raise _singly(topic, number, damage) from None
+        page.add(number, found)
         await asyncio.sleep(0)  # many partitions take long together: others get their turn
     next_offsets = {str(number): offset for number, offset in page.next_offsets.items()}
     rows = sorted(((number, record) for _, number, _, record in page.rows), key=lambda row: _rank(row[1], request))
@@ -68,8 +74,22 @@ async def read_topic(service: Service, request: shapes.ReadPartition, topic: str
         messages=await _shown(service, topic, rows),
         next_offsets=next_offsets,
         next_offset=next_offsets["0"] if count == 1 else UNSET,
-        incomplete=show_incomplete(_unknown(opened, request)),
+        incomplete=show_incomplete(page.incomplete | _unknown(opened, request)),
     )
+
+
+def _singly(topic: str, number: int, damage: Quarantined) -> Quarantined:
+    """The same of a read of all partitions: that one cannot go on behind the damage of one of them."""
+    found = Quarantined(
+        damage.first, damage.next_offset, where=damage.where, reason=damage.reason, topic=topic, partition=number
+    )
+    path = f"/topics/{topic}/partitions/{number}/messages?offset={damage.next_offset}"
+    found.args = (f"partition {number}: {damage}; read the partitions singly, and this one with {path}",)
+    return found
+
+
+def _damage_before(number: int, found: _Found) -> dict[int, str]:
+    return {} if found.damage is None else {number: str(found.damage)}
 
 
 async def _shown(service: Service, topic: str, rows: Sequence[tuple[int, Record]]) -> list[shapes.ReadMessage]:
@@ -96,9 +116,22 @@ class _Page:
         self._horizon: tuple[int, ...] = (limits.MAX_OFFSET,)
         self.rows: list[_Row] = []
         self.next_offsets: dict[int, int] = {}
+        self._damage: dict[int, tuple[int, Quarantined]] = {}
+        """By partition: where it could not be read any further, and why."""
+
+    @property
+    def incomplete(self) -> dict[int, str]:
+        """Partitions of which the page ends where they are damaged, and why."""
+        return {
+            number: str(damage)
+            for number, (offset, damage) in self._damage.items()
+            if self.next_offsets[number] == offset
+        }
 
     def add(self, number: int, found: _Found) -> None:
         self.next_offsets[number] = found.next_offset
+        if found.damage is not None:
+            self._damage[number] = found.next_offset, found.damage
         self.rows += [(record.timestamp, number, record.offset, record) for record in found.records]
         if found.cut_after is not None:
             self._horizon = min(self._horizon, (found.cut_after.timestamp, number, found.cut_after.offset))
@@ -147,6 +180,7 @@ async def _read(
     committed = request.isolation == "read_committed"
     records: list[Record] = []
     last: Record | None = None
+    met: Quarantined | None = None
     headers_left = limits.MAX_READ_HEADERS
     while len(records) < request.limit and max_bytes > 0 and headers_left > 0:
         stop = end
@@ -160,9 +194,10 @@ async def _read(
                 max_count=request.limit - len(records),
                 to_offset=stop,
             )
-        except Quarantined:
+        except Quarantined as damage:
             if not records:
                 raise
+            met = damage.with_traceback(None)
             break  # what lies before the damage is given out; the next read meets it
         if not chunk.count:
             last = None  # there is no more: nothing was cut
@@ -172,21 +207,25 @@ async def _read(
             break
         start = chunk.next_offset
         max_bytes -= len(chunk.data)
-        hidden = _hidden(partition) if request.include is UNSET else ()
-        if committed:
-            hidden = (*hidden, partition.transactions.hidden)
         async with service.turns.turn() if len(chunk.data) >= limits.READ_AT_ONCE_BYTES // 2 else nullcontext():
             decoded = codec.decode(chunk.data, verified=True)
         last = decoded[-1]
         headers_left -= sum([len(record.headers) for record in decoded])
+        # Only now, because others had their turn meanwhile. What was cleaned then may have been hidden before.
+        hidden = _hidden(partition) if request.include is UNSET else ()
+        if committed:
+            hidden = (*hidden, partition.transactions.hidden)
+        kept_from = partition.log.start_offset
         records += [
             record
             for record in decoded
-            if not record.control and not any(record.offset in offsets for offsets in hidden)
+            if record.offset >= kept_from
+            and not record.control
+            and not any(record.offset in offsets for offsets in hidden)
         ]
         topic.meters.messages_read += chunk.count
         topic.meters.bytes_read += len(chunk.data)
-    return _Found(records, start, last)
+    return _Found(records, start, last, met)
 
 
 def _hidden(partition: Partition) -> tuple[BitMap64, ...]:

@@ -67,9 +67,16 @@ def show_member(view: View) -> shapes.MemberReply:
     return shapes.MemberReply(**_member_fields(view))
 
 
-def show_news(view: View, topics: dict[str, str], damage: Sequence[DamagedRange]) -> shapes.MemberNews:
-    """A member, to itself, with the ids of its topics and the damage that its group passed over."""
-    return shapes.MemberNews(topics=topics, damage=show_damage(damage), **_member_fields(view))
+def show_news(
+    view: View, topics: dict[str, str], damage: Sequence[DamagedRange], incomplete: dict[str, dict[int, str]]
+) -> shapes.MemberNews:
+    """A member, to itself, with the ids of its topics, the damage its group passed over, and what is closed to groups."""
+    return shapes.MemberNews(
+        topics=topics,
+        damage=show_damage(damage),
+        incomplete=show_incomplete_topics(incomplete),
+        **_member_fields(view),
+    )
 
 
 def show_damage(damage: Sequence[DamagedRange]) -> list[shapes.DamagedRange] | UnsetType:

@@ -129,6 +129,12 @@ def _span_ms(name: str, span: str | float) -> int:
 def _describe(topic: OpenTopic) -> shapes.TopicDescription:
     meta, partitions = topic.meta, topic.partitions
     unavailable = {str(number): str(slot) for number, slot in enumerate(topic.slots) if not isinstance(slot, Partition)}
+    for part in partitions:
+        if part.sidecar_damage is not None:
+            unavailable[str(part.number)] = (
+                f"closed to groups: {part.sidecar_damage}; put the files in its sidecar directory back from a copy, or "
+                "move that directory away, while the broker is stopped (docs/internals/sidecar.md)"
+            )
     return shapes.TopicDescription(
         name=meta.name,
         topic_id=format_topic_id(meta.topic_id),

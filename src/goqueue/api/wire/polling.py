@@ -57,4 +57,4 @@ def _news(broker: Broker, polled: Polled) -> MemberNews:
     member = polled.group.member(view.member_id)
     shapes = {name: broker.groups.shape_of(name) for name in member.joined.topics}
     topics = {name: format_topic_id(shape.topic_id) for name, shape in shapes.items() if shape is not None}
-    return show_news(view, topics, polled.damage)
+    return show_news(view, topics, polled.damage, polled.incomplete)

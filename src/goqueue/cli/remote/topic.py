@@ -109,7 +109,8 @@ def print_topic(reply: dict[str, Any]) -> None:
     columns = ("partition", "earliest", "next", "offsets")
     print_table(columns, rows, numbers=columns)
     for number, reason in unavailable.items():
-        note(f"partition {number} could not be opened: {reason}")
+        is_open = number in reply["partition_offsets"]
+        note(f"partition {number} {'is' if is_open else 'could not be opened:'} {reason}")
     say()
     print_fields([(name, _setting(name, value)) for name, value in reply["config"].items()])
 

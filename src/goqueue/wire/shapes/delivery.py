@@ -104,7 +104,9 @@ class CancelDelayed(Request, frozen=True, kw_only=True):
     """Partition and offset of each."""
 
 
-class DelaysCancelled(Reply, frozen=True, kw_only=True):
+class DelaysCancelled(Reply, frozen=True, kw_only=True, omit_defaults=True):
     cancelled: int
     failed: list[Annotated[list[int], Meta(min_length=2, max_length=2)]]
     """Those that were not pending: partition and offset of each."""
+    incomplete: list[Incomplete] | UnsetType = UNSET
+    """Partitions of those that failed which are damaged: there it may be because of that."""

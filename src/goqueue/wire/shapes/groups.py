@@ -75,6 +75,8 @@ class MemberNews(MemberReply, frozen=True, kw_only=True):
     topics: dict[str, str]
     damage: list[DamagedRange] | UnsetType = UNSET
     """What the group passed over, and no member was told of yet."""
+    incomplete: list[Incomplete] | UnsetType = UNSET
+    """Partitions of the member that are closed to groups, because what groups did there is damaged."""
 
 
 class Heartbeat(Request, frozen=True, kw_only=True):
@@ -130,6 +132,8 @@ class Polled(Reply, frozen=True, kw_only=True):
     revoke: list[str]
     damage: list[DamagedRange] | UnsetType = UNSET
     """What the group passed over, and no member was told of yet."""
+    incomplete: list[Incomplete] | UnsetType = UNSET
+    """Partitions of the member that are closed to groups, because what groups did there is damaged."""
 
 
 PartitionKey = Annotated[str, Meta(pattern=r"^(0|[1-9]\d{0,3})$")]

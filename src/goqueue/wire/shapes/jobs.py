@@ -245,3 +245,5 @@ class ShownRedrive(Reply, frozen=True, kw_only=True, omit_defaults=True):
     started: str
     finished: str | UnsetType = UNSET
     error: str | UnsetType = UNSET
+    incomplete: list[Incomplete] | UnsetType = UNSET
+    """Partitions of the dead-letter topic that were damaged when it began: letters there may match, and stay."""

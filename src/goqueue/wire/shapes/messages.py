@@ -129,7 +129,8 @@ class Messages(Reply, frozen=True, kw_only=True, omit_defaults=True):
     next_offset: int
     """Where to read on."""
     incomplete: list[Incomplete] | UnsetType = UNSET
-    """Where delayed messages are left out, because nobody knows which were cancelled."""
+    """Where it ends because what comes next is damaged, or delayed messages are left out, because nobody knows which
+    were cancelled."""
 
 
 class TopicMessages(Reply, frozen=True, kw_only=True, omit_defaults=True):

@@ -101,7 +101,7 @@ class TopicDescription(Reply, frozen=True, kw_only=True):
     total_size_bytes: int
     partition_offsets: dict[str, OffsetRange]
     unavailable: dict[str, str] | UnsetType = UNSET
-    """Partitions that could not be opened, and why."""
+    """Partitions that could not be opened, and why. Those that have offsets are closed to groups only."""
     config: TopicConfig
     created: str
 
