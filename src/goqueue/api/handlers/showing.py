@@ -70,7 +70,7 @@ def show_member(view: View) -> shapes.MemberReply:
 def show_news(
     view: View, topics: dict[str, str], damage: Sequence[DamagedRange], incomplete: dict[str, dict[int, str]]
 ) -> shapes.MemberNews:
-    """A member, to itself, with the ids of its topics, the damage its group passed over, and what is closed to groups."""
+    """A member, to itself: with the ids of its topics, the damage its group passed over, what is closed to groups."""
     return shapes.MemberNews(
         topics=topics,
         damage=show_damage(damage),
