@@ -41,7 +41,7 @@ from goqueue.client.member import Delivered, Member, News
 from goqueue.delivery.sidecar import Sidecar
 from goqueue.io.waiting import reached
 from goqueue.model.errors import LogClosed, OffsetOutOfRange, StorageFailed, Unavailable, UnknownGroup
-from goqueue.model.limits import KIB, MIB
+from goqueue.model.limits import APPENDED_AT_ONCE_BYTES, KIB, MIB
 from goqueue.model.publishing import Acks
 from goqueue.model.record import Record
 from goqueue.model.settings import Fsync
@@ -60,7 +60,7 @@ GROUP: Final = "workers"
 LARGE, SMALL = PARTITIONS = (0, 1)
 """A partition of large blocks, and one of small ones."""
 MESSAGE_BYTES: Final = 64 * KIB
-MOST_BLOCK_BYTES: Final = 8 * MIB
+MOST_BLOCK_BYTES: Final = APPENDED_AT_ONCE_BYTES
 MOST_BEHIND_BYTES: Final = 24 * MIB
 """So much may wait for the disk before the publisher does."""
 MOST_BYTES: Final = 40 * MIB
@@ -206,7 +206,7 @@ class Life:
         log = topic.partition(LARGE).log
         behind: list[tuple[int, int]] = []
         while self._written_bytes < MOST_BYTES:
-            count = self._rng.randint(1, MOST_BLOCK_BYTES // MESSAGE_BYTES)
+            count = self._rng.randint(1, MOST_BLOCK_BYTES // MESSAGE_BYTES - 1)  # each has a header, too
             acks = self._rng.choice((Acks.NONE, Acks.NONE, Acks.ALL))
             await self._publish(topic, LARGE, count, MESSAGE_BYTES, acks)
             self._written_bytes += count * MESSAGE_BYTES
