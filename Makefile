@@ -18,8 +18,8 @@ SPARK_READY := $(VENV)/.goqueue-spark
 TEST_READY := $(VENV)/.goqueue-test
 BUILD_INPUTS := pyproject.toml setup.py constraints.txt $(wildcard src/goqueue/codec/*.pyx src/goqueue/codec/*.pxi src/goqueue/codec/*.h)
 CHECKED := src $(foreach room,sim tests bench examples,$(if $(wildcard $(room)/*.py),$(room)))
-# One more than there are cores: tests wait, too.
-IN_PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --maxprocesses 4 --dist worksteal
+# Two more than there are cores: tests wait, too.
+IN_PARALLEL := --numprocesses $(shell expr $$(nproc) + 2) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -45,8 +45,8 @@ lint: $(TEST_READY) ## report style, type and import problems; change nothing
 pytest: $(TEST_READY) codec
 	$(PY) -m pytest $(IN_PARALLEL) -m "not long" $(PYTEST_ARGS)
 	@if $(compiled); then \
-	    echo "GOQUEUE_CODEC=python $(PY) -m pytest $(IN_PARALLEL) -m \"not long\" tests/unit tests/interplay $(PYTEST_ARGS)"; \
-	    GOQUEUE_CODEC=python $(PY) -m pytest $(IN_PARALLEL) -m "not long" tests/unit tests/interplay $(PYTEST_ARGS); \
+	    echo "GOQUEUE_CODEC=python $(PY) -m pytest $(IN_PARALLEL) -m \"not long and not one_codec\" tests/unit tests/interplay $(PYTEST_ARGS)"; \
+	    GOQUEUE_CODEC=python $(PY) -m pytest $(IN_PARALLEL) -m "not long and not one_codec" tests/unit tests/interplay $(PYTEST_ARGS); \
 	else echo "The run above was with the pure-Python codec, the only one here."; fi
 
 busy: $(TEST_READY) ## the suite while every core is kept busy and its processes are stopped at random (BUSY_ARGS= PYTEST_ARGS=)

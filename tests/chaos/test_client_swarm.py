@@ -47,7 +47,15 @@ def test_clients_that_leave_for_ten_minutes_leave_nothing_behind(tmp_path: Path)
 )
 def test_a_broken_broker_is_caught(tmp_path: Path, planted: str, door: str, found: type[Violation]) -> None:
     with pytest.raises(found):
-        run(tmp_path, seed=any_seed(), rounds=3, doors=(door,), program=program(planted), patience_s=STUCK_S)
+        run(
+            tmp_path,
+            seed=any_seed(),
+            rounds=12,
+            share=0.25,
+            doors=(door,),
+            program=program(planted),
+            patience_s=STUCK_S,
+        )
 
 
 def test_every_operation_is_left_at_every_point() -> None:

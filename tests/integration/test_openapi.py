@@ -343,7 +343,7 @@ def test_the_page_that_shows_the_document_is_there(trial: Trial, prefix: str) ->
 
 
 right = described(examples=10, wrong_ones=False)
-wrong = described(examples=25, wrong_ones=True)
+wrong = described(examples=12, wrong_ones=True)
 many_right = described(examples=300, wrong_ones=False)
 many_wrong = described(examples=300, wrong_ones=True)
 

@@ -37,6 +37,8 @@ from tests.support.quiet import quiet
 from tests.support.watched_disk import Step, WatchedDisk
 from tests.unit.broker.brokers import opened
 
+pytestmark = pytest.mark.one_codec
+
 
 @pytest.fixture(autouse=True)
 def no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,8 @@ from tests.support.raw_http import one_answer, post
 from tests.support.raw_wire import Target, block, greet, read_reply
 from tests.support.watched_disk import WatchedDisk
 
+pytestmark = pytest.mark.one_codec
+
 DATA, SIDE = "orders/0", "orders/0/sidecar"
 MESSAGE = {"value": b"x", "partition": 0}
 

@@ -15,6 +15,8 @@ from goqueue.model.errors import GoQueueError, LogClosed, Unavailable
 from tests.support.loop import run
 from tests.unit.api.services import Served, served
 
+pytestmark = pytest.mark.one_codec
+
 BROKER = Path(waiting.__file__).parent
 DO_NOT_WAIT = {
     "read_partition", "read_topic", "offsets", "describe_topic", "metadata", "producer_heartbeat", "health", "live",

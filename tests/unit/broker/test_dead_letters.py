@@ -442,6 +442,7 @@ def test_closing_while_letters_wait_writes_them_after_the_next_start(tmp_path: P
 # --- once
 
 
+@pytest.mark.one_codec
 @pytest.mark.parametrize("fsync", [Fsync.NONE, Fsync.EVERY])
 def test_a_letter_is_written_once_wherever_the_broker_dies(tmp_path: Path, fsync: Fsync) -> None:
     """Between intent, the making of the topic, publishing, and burying; after a kill, and after a power cut."""

@@ -11,6 +11,8 @@ from goqueue.model.groups import Mode
 from tests.support.moved_time import run_timed
 from tests.unit.broker.consumers import Consumers, consuming, handles_of
 
+pytestmark = pytest.mark.one_codec
+
 ROUNDS = 300
 BYTES = 100
 """A round may leave so much: the log grows, and so do its indexes."""

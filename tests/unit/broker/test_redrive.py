@@ -600,6 +600,7 @@ def test_what_has_ended_is_remembered_in_another_life(tmp_path: Path) -> None:
     run_timed(go())
 
 
+@pytest.mark.one_codec
 @pytest.mark.parametrize("fsync", ["none", "every"])
 def test_wherever_a_crash_comes_every_letter_is_redriven_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: str
