@@ -100,7 +100,7 @@ def find_due(schedule: Schedule, now: int) -> Due:
         newest = timetable.newest(schedule.after_ms, now, most + 2)
         last = schedule.last_due_ms
         if last is not None and schedule.after_ms < last <= now:  # the clock was set back, and has passed it again
-            total -= 1
+            total -= timetable.count(last - 1, last)  # none where its runs come at other times by now
             newest = [due for due in newest if due != last]
     match schedule.missed:
         case Missed.SKIP:

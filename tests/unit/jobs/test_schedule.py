@@ -75,3 +75,12 @@ def test_all_but_the_next_run_is_kept_in_a_snapshot() -> None:
     assert set(Schedule.__struct_fields__) - kept == {"next_run_ms"}
     found = schedule(Missed.ONCE).become(runs=3, intended=5, last_error="no")
     assert Schedule(**msgspec.structs.asdict(found.restorable())).become() == found
+
+
+@pytest.mark.parametrize(("anchor", "left_out"), [(0, 2), (HOUR // 2, 3)], ids=["as it was", "at other times by now"])
+def test_a_last_run_that_comes_again_is_not_counted_as_left_out_and_nothing_else_is_forgotten(
+    anchor: int, left_out: int
+) -> None:
+    """The clock was set back to 0 after the run of 2 hours, and passes it again."""
+    known = msgspec.structs.replace(schedule(Missed.SKIP), timetable=Every(HOUR, anchor), last_due_ms=2 * HOUR).become()
+    assert find_due(known, 3 * HOUR + anchor + limits.RUN_GRACE_MS + 1).left_out == left_out
