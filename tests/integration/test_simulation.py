@@ -7,7 +7,7 @@ from sim.planted import BUGS
 from sim.rooms import ROOMS
 from sim.run import run_seed, run_seeds
 
-SEEDS = {"log": range(1000), "groups": range(300), "transactions": range(300)}
+SEEDS = {"log": range(1000), "groups": range(200), "transactions": range(200)}
 SEEDS_TO_CATCH_A_BUG = range(300)
 
 
