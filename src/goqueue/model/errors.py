@@ -71,7 +71,7 @@ class GoQueueError(Exception):
         return {name: value for name, value in found.items() if value is not None}
 
     def bare(self) -> Self:
-        """The same error without the calls it was raised in, and all that these hold: for whoever keeps it."""
+        """This error without its traceback and causes, which would keep alive all that those calls hold."""
         self.__traceback__ = self.__context__ = self.__cause__ = None
         return self
 

@@ -218,7 +218,7 @@ class Frame:
         return self._conclude(reply, refused)
 
     async def answer_in_turns(self, turns: Turns) -> Any:
-        """The same with pauses, in which others get their turns."""
+        """The reply to the frame, made with pauses in which others get their turns."""
         reply = pb.PublishFrameReply(frame=self.number)
         refused = self._refused
         await turns.take(self._report(reply, refused))

@@ -79,7 +79,7 @@ async def read_topic(service: Service, request: shapes.ReadPartition, topic: str
 
 
 def _singly(topic: str, number: int, damage: Quarantined) -> Quarantined:
-    """The same of a read of all partitions: that one cannot go on behind the damage of one of them."""
+    """The refusal of a read of all partitions, which cannot go on behind the damage of one: it names that one."""
     found = Quarantined(
         damage.first, damage.next_offset, where=damage.where, reason=damage.reason, topic=topic, partition=number
     )

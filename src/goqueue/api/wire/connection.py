@@ -54,7 +54,7 @@ class WireConnection(ClientConnection, asyncio.BufferedProtocol):
         self._left_s = limits.FRAMES_AT_ONCE_S
         """How long its frames may still be handled before others get a turn."""
         self._rests = False
-        """Others have theirs now."""
+        """No frame is handled until other connections had their turn."""
         self.drained = asyncio.Event()
         self._pending = 0
         """Requests without an answer yet."""

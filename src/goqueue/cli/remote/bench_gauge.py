@@ -36,7 +36,7 @@ class Gauge(Counter):
         self._times = (time.perf_counter(), 0.0)
 
     def end(self) -> None:
-        """The first time counts."""
+        """The load has ended; of several calls the first one says when."""
         if not self._times[1]:
             self._times = (self._times[0], time.perf_counter())
 
